@@ -9,7 +9,7 @@ mod terminal;
 
 pub use child::{raise_file_limit, ChildSetup, FileLimit, FAULT_CWD, FAULT_USER};
 pub use inspect::{listening_port, open_process, process_group, signal_process};
-pub use machine::{add_entropy, interface_up, set_hostname};
+pub use machine::{add_entropy, interface_up, set_hostname, since_boot};
 pub use poll::{poll, set_nonblocking, unread_bytes, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 pub use signals::{
     become_subreaper, exit_code, kill, others_live, reap, Signals, SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM,

@@ -1,10 +1,14 @@
 //! Users and groups of the sandbox, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
 
 use crate::protocol::fault::{Fault, Outcome};
+use crate::sys::{O_NOCTTY, O_NONBLOCK};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// A sandbox has no more ids than these.
+const ID_MAX: u32 = 65_535;
 
 #[derive(Debug, PartialEq)]
 pub struct User {
@@ -28,31 +32,38 @@ fn find_with_group(name: &str, passwd: &str, group: &str) -> Option<User> {
         None => return find_in(name, passwd, group),
         Some(parts) => parts,
     };
-    let gid = wanted.parse().ok().or_else(|| group_id(wanted, group))?;
+    let gid = id(wanted).or_else(|| group_id(wanted, group))?;
     find_in(user, passwd, group).map(|found| User { gid, groups: vec![gid], ..found })
 }
 
 fn group_id(name: &str, group: &str) -> Option<u32> {
     let line = group.lines().find(|line| line.split(':').next() == Some(name))?;
-    line.split(':').nth(2)?.parse().ok()
+    id(line.split(':').nth(2)?)
 }
 
+fn id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id <= ID_MAX)
+}
+
+/// A pipe or a device in its place is an empty file: whoever reads one may wait for ever.
 fn read(path: &str) -> String {
     let mut bytes = Vec::new();
-    if let Ok(file) = File::open(path) {
-        let _ = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+    if let Ok(file) = File::options().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path) {
+        if file.metadata().map_or(false, |of| of.is_file()) {
+            let _ = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+        }
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn find_in(name: &str, passwd: &str, group: &str) -> Option<User> {
-    let number: Option<u32> = name.parse().ok();
+    let number = id(name);
     for line in passwd.lines() {
         let fields: Vec<&str> = line.split(':').collect();
         if fields.len() < 7 {
             continue;
         }
-        if let (Ok(uid), Ok(gid)) = (fields[2].parse(), fields[3].parse()) {
+        if let (Some(uid), Some(gid)) = (id(fields[2]), id(fields[3])) {
             if fields[0] == name || number == Some(uid) {
                 return Some(User {
                     name: fields[0].to_string(),
@@ -81,9 +92,9 @@ fn groups_of(name: &str, gid: u32, group: &str) -> Vec<u32> {
         if fields.len() < 4 || !fields[3].split(',').any(|member| member == name) {
             continue;
         }
-        if let Ok(id) = fields[2].parse() {
-            if !groups.contains(&id) {
-                groups.push(id);
+        if let Some(gid) = id(fields[2]) {
+            if !groups.contains(&gid) {
+                groups.push(gid);
             }
         }
     }
@@ -113,6 +124,10 @@ mod tests {
         assert_eq!(find_in("bad", PASSWD, GROUP), None);
         assert_eq!(find_in("", PASSWD, GROUP), None);
         assert_eq!(find_in("-1", PASSWD, GROUP), None);
+        assert_eq!(find_in("65536", PASSWD, GROUP), None);
+        // The kernel takes it for no change of the owner.
+        assert_eq!(find_in("4294967295", PASSWD, GROUP), None);
+        assert_eq!(find_in("big", "big:x:4294967295:0::/:/bin/sh\n", ""), None);
         let number = find_in("4242", PASSWD, GROUP).unwrap();
         assert_eq!((number.uid, number.gid, number.home.as_str()), (4242, 4242, "/"));
     }
@@ -123,10 +138,21 @@ mod tests {
         assert_eq!((ann.uid, ann.gid, ann.groups), (1000, 998, vec![998]));
         let numbers = find_with_group("65532:65532", "", "").unwrap();
         assert_eq!((numbers.uid, numbers.gid), (65532, 65532));
-        for name in ["ann:", "ann:eve", "eve:docker", ":docker", "ann:-1"] {
+        for name in ["ann:", "ann:eve", "eve:docker", ":docker", "ann:-1", "0:4294967295", "0:65536"] {
             assert_eq!(find_with_group(name, PASSWD, GROUP), None, "{}", name);
         }
         assert_eq!(find_with_group("ann", PASSWD, GROUP), find_in("ann", PASSWD, GROUP));
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_in_the_place_of_a_file_is_empty_at_once() {
+        let folder = std::env::temp_dir().join(format!("atoll-users-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(read(pipe.to_str().unwrap()), "");
+        assert_eq!(read("/dev/zero"), "");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
-use crate::{inode_numbers, limits, network, overlay, remove, run_folder, shown_files, subvolume, volume};
+use crate::{inode_numbers, limits, network, open_files, overlay, remove, run_folder, shown_files, subvolume, volume};
 
 /// `None` for any other command.
 pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
@@ -22,6 +22,7 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
         "limits" => show_limits,
         "number" => number,
         "forget-origins" => |args: &mut Args| overlay::origins::forget(&only_path(args, "dir")?),
+        "forget-sizes" => forget_sizes,
         "exchange" => exchange,
         "network" => join_network,
         "link-delete" => delete_link,
@@ -86,6 +87,14 @@ fn number(args: &mut Args) -> Result<(), Error> {
     let from: u64 = args.number("from")?;
     args.finish()?;
     inode_numbers::count_up(&dir, from)
+}
+
+fn forget_sizes(args: &mut Args) -> Result<(), Error> {
+    let from = args.path("from")?;
+    let to = args.path("to")?;
+    let files = args.paths("file")?;
+    args.finish()?;
+    open_files::forget_sizes(&from, &to, &files)
 }
 
 fn exchange(args: &mut Args) -> Result<(), Error> {

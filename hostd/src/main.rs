@@ -12,6 +12,7 @@
 //!     atoll-hostd source  --dir DIR
 //!     atoll-hostd number  --dir DIR --from NUMBER
 //!     atoll-hostd forget-origins --dir DIR
+//!     atoll-hostd forget-sizes   --from FILE --to FILE --file PATH [--file PATH …]
 //!     atoll-hostd exchange --one PATH --other PATH
 //!     atoll-hostd subvolume-create   --path DIR
 //!     atoll-hostd subvolume-snapshot --from DIR --path DIR --writable yes|no
@@ -37,6 +38,7 @@ mod layer;
 mod limits;
 mod mounts;
 mod network;
+mod open_files;
 mod overlay;
 mod pages;
 mod process;

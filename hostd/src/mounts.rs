@@ -9,15 +9,23 @@ use std::sync::Mutex;
 
 use crate::sys::{self, Error};
 
-/// The mount points of the calling thread's namespace, each after its parent.
-pub fn mount_points() -> Result<Vec<PathBuf>, Error> {
-    mount_points_in("/proc/thread-self/mountinfo")
+pub struct Mount {
+    pub point: PathBuf,
+    /// Of its file system, as `major:minor`.
+    pub device: String,
+    /// Whether it neither gets mounts from others nor gives them.
+    pub is_private: bool,
 }
 
-/// Those of a mount table (proc_pid_mountinfo(5)).
-pub fn mount_points_in(table: &str) -> Result<Vec<PathBuf>, Error> {
+/// The mount points of the calling thread's namespace, each after its parent.
+pub fn mount_points() -> Result<Vec<PathBuf>, Error> {
+    Ok(mounts_in("/proc/thread-self/mountinfo")?.into_iter().map(|mount| mount.point).collect())
+}
+
+/// The mounts of a table (proc_pid_mountinfo(5)).
+pub fn mounts_in(table: &str) -> Result<Vec<Mount>, Error> {
     let text = std::fs::read(table).map_err(|error| Error::io("read", table, error))?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point).collect())
+    Ok(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
 }
 
 /// Moves the calling thread into a mount namespace of its own: that of this process without the mounts below `hide`. Mounts that the
@@ -47,9 +55,16 @@ fn make_base(hide: &Path) -> Result<File, Error> {
     File::open(own).map_err(|error| Error::io("open", own, error))
 }
 
-/// The fifth field, in which blanks and backslashes are octal (proc_pid_mountinfo(5)).
-fn mount_point(line: &[u8]) -> Option<PathBuf> {
-    let field = line.split(|byte| *byte == b' ').nth(4)?;
+/// Fields three, five, and from seven to a dash.
+fn mount(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let device = String::from_utf8_lossy(fields.get(2)?).into_owned();
+    let is_private = fields.get(6).map_or(false, |field| *field == b"-");
+    Some(Mount { point: unescaped(fields.get(4)?), device, is_private })
+}
+
+/// A path, in which blanks and backslashes are octal.
+fn unescaped(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
@@ -65,7 +80,7 @@ fn mount_point(line: &[u8]) -> Option<PathBuf> {
             }
         }
     }
-    Some(PathBuf::from(OsString::from_vec(path)))
+    PathBuf::from(OsString::from_vec(path))
 }
 
 #[cfg(test)]
@@ -73,11 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_point_is_read_as_the_kernel_writes_it() {
-        let read = |line: &str| mount_point(line.as_bytes());
-        assert_eq!(read("36 35 0:3 / /run/a rw shared:1 - tmpfs t rw"), Some(PathBuf::from("/run/a")));
-        assert_eq!(read("36 35 0:3 / /run/a\\040b\\134c rw - tmpfs t rw"), Some(PathBuf::from("/run/a b\\c")));
-        assert_eq!(read("36 35 0:3 / /run/a\\04"), Some(PathBuf::from("/run/a\\04")));
+    fn a_mount_is_read_as_the_kernel_writes_it() {
+        let read = |line: &str| mount(line.as_bytes()).map(|mount| (mount.point, mount.device, mount.is_private));
+        let is = |point: &str, is_private| Some((PathBuf::from(point), "0:3".to_string(), is_private));
+        assert_eq!(read("36 35 0:3 / /run/a rw shared:1 - tmpfs t rw"), is("/run/a", false));
+        assert_eq!(read("36 35 0:3 / /run/a rw master:1 - tmpfs t rw"), is("/run/a", false));
+        assert_eq!(read("36 35 0:3 / /run/a\\040b\\134c rw - tmpfs t rw"), is("/run/a b\\c", true));
+        assert_eq!(read("36 35 0:3 / /run/a\\04"), is("/run/a\\04", false));
         assert_eq!(read(""), None);
     }
 }

@@ -1,40 +1,78 @@
 //! Files of the kernel that a sandbox sees as the host shows them, such as `/proc/meminfo`, replaced while it runs: what showed them may
 //! have ended.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::mounts::mount_points_in;
+use crate::mounts::{mounts_in, Mount};
 use crate::network::open_own_mounts;
 use crate::sys::{self, Error};
 
-/// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. A sandbox that has none
-/// of them mounted stays as it is: its memory could not be saved with a mount more. One that misses some has lost them to a replacement
-/// that was cut off.
+/// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. One that it has already
+/// stays, since the memory of a process that holds it open could not be saved once it is detached. A sandbox that has none of them mounted
+/// stays as it is: its memory could not be saved with a mount more. One that misses some has lost them to a replacement that was cut off.
 pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let namespace = match open_own_mounts(pid, start)? {
         Some(namespace) => namespace,
         None => return Ok(()),
     };
     // If another process has got the number since, no path of it matters: what is changed are the mounts of this namespace.
-    let mounted = mount_points_in(&format!("/proc/{pid}/mountinfo"))?;
-    let flags = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
-    let mut trees = Vec::new();
-    if !files.iter().any(|file| mounted.contains(file)) {
+    let mounts = mounts_in(&format!("/proc/{pid}/mountinfo"))?;
+    // The last one at a path lies on top.
+    let at = |file: &PathBuf| mounts.iter().rfind(|mount| mount.point == *file);
+    if !files.iter().any(|file| at(file).is_some()) {
         return Ok(());
     }
+    let flags = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
+    let mut trees = Vec::new();
     for file in files {
         let path = source.join(file.strip_prefix("/").unwrap_or(file));
+        let old = at(file);
+        if old.map_or(false, |mount| mount.is_private && is_of(mount, &path)) {
+            continue;
+        }
         let tree = sys::clone_tree(&path)?;
         sys::set_private_tree(&tree, flags, &path)?;
-        trees.push((tree, file));
+        trees.push((tree, file, old.is_some()));
+    }
+    if trees.is_empty() {
+        return Ok(());
     }
     sys::own_folders()?;
     sys::enter_mounts(&namespace)?;
-    for (tree, file) in trees {
-        if mounted.contains(file) {
+    for (tree, file, is_mounted) in trees {
+        if is_mounted {
             sys::detach(file)?;
         }
         sys::attach_tree(&tree, file)?;
     }
     Ok(())
+}
+
+/// Whether a mount is of the file system that has the file at `path`. The number of a file system stays its own while it is mounted somewhere.
+fn is_of(mount: &Mount, path: &Path) -> bool {
+    std::fs::metadata(path).map_or(false, |file| mount.device == device(file.dev()))
+}
+
+/// `major:minor` of a device number (makedev(3)).
+fn device(number: u64) -> String {
+    let major = (number >> 8 & 0xfff) | (number >> 32 & !0xfff);
+    let minor = (number & 0xff) | (number >> 12 & !0xff);
+    format!("{major}:{minor}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_called_as_in_a_mount_table() {
+        assert_eq!(device(0x32), "0:50");
+        assert_eq!(device(0xfe00), "254:0");
+        assert_eq!(device(0x1000_0710), "7:65552");
+        let own = mounts_in("/proc/self/mountinfo").ok().unwrap();
+        let proc = own.iter().rfind(|mount| mount.point == Path::new("/proc")).unwrap();
+        assert!(is_of(proc, Path::new("/proc/meminfo")));
+        assert!(!is_of(proc, Path::new("/")));
+    }
 }

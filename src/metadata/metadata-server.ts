@@ -57,6 +57,8 @@ export class MetadataServer {
   readonly #requests: TokenBuckets
   readonly #server: Server
   readonly #handling = new Set<Promise<void>>()
+  /** Who asks. Of a connection, not of a request: the address may have another owner by then. */
+  readonly #askers = new WeakMap<Socket, string | undefined>()
   /** Connections that get no further answer. */
   readonly #refused = new WeakSet<Socket>()
 
@@ -71,6 +73,13 @@ export class MetadataServer {
       (request, response) => this.#take(request, response),
     )
     this.#server.maxConnections = this.#limits.connectionsMax
+    // Node would answer it by itself, past all bounds.
+    this.#server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) =>
+      this.#take(request, response),
+    )
+    this.#server.on('connection', (socket: Socket) => {
+      this.#askers.set(socket, this.#options.sandboxAt(socket.remoteAddress ?? ''))
+    })
   }
 
   /** Returns the port in use, for `port: 0`. */
@@ -92,8 +101,8 @@ export class MetadataServer {
   #take(request: IncomingMessage, response: ServerResponse): void {
     const { socket } = request
     // What was sent behind a refused request has come with it.
-    if (this.#refused.has(socket)) return
-    const sandboxId = this.#options.sandboxAt(socket.remoteAddress ?? '')
+    if (this.#refused.has(socket) || socket.destroyed) return
+    const sandboxId = this.#askers.get(socket)
     const waitMs = sandboxId === undefined ? 0 : this.#requests.take(sandboxId)
     if (sandboxId === undefined || waitMs > 0) {
       this.#refused.add(socket)
@@ -103,6 +112,8 @@ export class MetadataServer {
           ? { status: 404, body: 'not a sandbox' }
           : { status: 429, body: 'too many requests', headers: wait }
       send(response, refusal, true)
+      // Requests behind this one would be read as fast as they come until the answer, which waits for those to the ones before, has left.
+      socket.pause()
       return
     }
     const handled = this.#handle(sandboxId, request, response).finally(() => this.#handling.delete(handled))
@@ -131,7 +142,8 @@ export class MetadataServer {
       return await endpoint.answer(this.#options, sandbox, body)
     }
     const body = await withTimeout(this.#limits.answerMs, work())
-    return body === undefined ? { status: 500, body: 'it took too long' } : { status: 200, body }
+    if (body !== undefined) return { status: 200, body }
+    return request.complete ? { status: 500, body: 'it took too long' } : { status: 408, body: 'the body did not come' }
   }
 
   async #body(request: IncomingMessage): Promise<string> {

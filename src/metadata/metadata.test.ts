@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { connect } from 'node:net'
 import { after, test } from 'node:test'
 import { ServiceError } from '../errors.ts'
@@ -151,6 +152,22 @@ test('metadata: pages of other hosts, proxies and strangers get nothing', async 
   }
   world.at = undefined
   assert.equal((await ask(world, 'GET /v1/status')).status, 404)
+})
+
+test('metadata: a connection is that of the sandbox that has made it, also when its address has another owner', async () => {
+  const world = await make()
+  const socket = connect(world.port, '127.0.0.1')
+  socket.setEncoding('utf8')
+  const request = `GET /v1/status HTTP/1.1\r\nhost: ${host}\r\n\r\n`
+  const answers: string[] = []
+  for (const at of ['sb-2', 'sb-3']) {
+    socket.write(request)
+    const [answer] = (await once(socket, 'data')) as [string]
+    answers.push(/"sandboxId":"([^"]*)"/.exec(answer)?.[1] ?? answer)
+    world.at = at
+  }
+  socket.destroy()
+  assert.deepEqual(answers, ['sb-1', 'sb-1'])
 })
 
 test('metadata: one that asks too often gets 429 and loses its connection, and the others go on', async () => {

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { chmod, mkdir, open, readFile, rm } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { commandEnvironment, messageOf, run } from './command.ts'
+import { CommandError, commandEnvironment, messageOf, run } from './command.ts'
 import { isMounted, unmountBelow } from './disk/index.ts'
 import type { Hostd } from './hostd/index.ts'
 import { end, isAlive, type ProcessIdentity, startTicksOf } from './process.ts'
@@ -11,8 +11,11 @@ const readTimeoutMs = 5_000
 /** Of one that runs: what sandboxes read at once must have been answered by then. */
 const hungTimeoutMs = 10_000
 const checkIntervalMs = 10_000
-/** After a start that has failed. */
+/** After a start that has failed, or one end too many. */
 const retryMs = 60_000
+/** Ends within `endsWithinMs` after each of which it is started again. */
+const endsMax = 5
+const endsWithinMs = 60_000
 const pollMs = 5
 const folderBytes = 4096
 /** The root, the folder of the files, two below; the rest is for those of earlier versions. */
@@ -48,15 +51,18 @@ interface LxcfsOptions {
  * `dir` is a shared mount: what is mounted below, also later, shows in the mount namespaces in which hostd starts the runtime.
  *
  *     not started ── ensure ──► works ── it ends, or hangs; ensure ──► works
- *                       │         └── it does not start again ──┐
+ *                       │         └── it does not start again, or ends too often ──┐
  *                       └── it does not start ──► the host's files ── a minute; ensure ──► works
  */
 export class Lxcfs {
   readonly #options: LxcfsOptions
   #process: ProcessIdentity | undefined
-  /** Why sandboxes see the files of the host. */
+  /** Whose files are at `source`, as far as this process knows. */
+  #shown: 'nobody' | 'lxcfs' | 'host' = 'nobody'
+  /** Why they are not those of lxcfs. */
   #reason: string | undefined = 'it has not been started'
   #retryAtMs = 0
+  #endsMs: number[] = []
   #checkedAtMs = 0
   #ensuring: Promise<void> | undefined
   #generation = 0
@@ -80,9 +86,15 @@ export class Lxcfs {
     return `${this.#options.dir}/own`
   }
 
+  /** Whether `source` has files that can be read, or is to be left alone for a while. */
+  get isFine(): boolean {
+    if (this.#process !== undefined) return isAlive(this.#process)
+    return this.#shown === 'host' && Date.now() < this.#retryAtMs
+  }
+
   /** Adopts the one that runs, or starts one. `reason` says why it does not work; it throws when even the host's files cannot be shown. */
   async ensure(): Promise<void> {
-    if (this.#isFine()) return
+    if (this.isFine) return
     this.#ensuring ??= this.#renew().finally(() => (this.#ensuring = undefined))
     await this.#ensuring
   }
@@ -95,8 +107,10 @@ export class Lxcfs {
     try {
       await this.#meminfo(hungTimeoutMs)
     } catch (error) {
-      if (process !== this.#process || !isAlive(process)) return
-      this.#options.log(`lxcfs answers nothing, it is ended: ${messageOf(error)}`)
+      // Any other fault is one of the reader.
+      const isHung = error instanceof CommandError && error.outcome === 'took too long'
+      if (!isHung || process !== this.#process || !isAlive(process)) return
+      this.#options.log('lxcfs answers nothing, it is ended')
       // Whoever waits for an answer gets an error with its end.
       await end(process)
     }
@@ -114,37 +128,45 @@ export class Lxcfs {
   async close(): Promise<void> {
     await this.#stop()
     await unmountBelow(this.#options.dir)
+    this.#shown = 'nobody'
     this.#reason = 'it has not been started'
   }
 
-  #isFine(): boolean {
-    if (this.#process !== undefined) return isAlive(this.#process)
-    return this.#generation > 0 && Date.now() < this.#retryAtMs
-  }
-
   async #renew(): Promise<void> {
-    const { log } = this.#options
-    const before = this.#reason
-    const isFirst = this.#generation === 0
+    const before = this.#shown
     try {
-      const running = isFirst ? await this.#answering() : undefined
+      const running = before === 'nobody' ? await this.#answering() : undefined
       if (running === undefined) {
-        if (before === undefined) log('lxcfs has ended; it is started again')
+        if (before === 'lxcfs') this.#noteEnd()
         // Its mount, if it has left one, answers nothing.
         await this.#stop()
         await this.#makeFolder()
       }
       this.#process = running ?? (await this.#start())
+      this.#shown = 'lxcfs'
       this.#reason = undefined
     } catch (error) {
-      this.#reason = messageOf(error)
-      this.#retryAtMs = Date.now() + retryMs
-      if (before !== this.#reason) log(`sandboxes see the sizes of this machine, not their own: lxcfs: ${this.#reason}`)
       await this.#stop()
       await this.#makeFolder()
+      this.#shown = 'host'
+      this.#retryAtMs = Date.now() + retryMs
+      this.#noteReason(messageOf(error))
     }
-    // After a start of the server nobody knows what running sandboxes have; after another failure they have the files of the host.
-    if (isFirst || before === undefined || this.#reason === undefined) this.#generation += 1
+    // What running sandboxes have is not known after a start of the server.
+    if (this.#shown === 'lxcfs' || before !== 'host') this.#generation += 1
+  }
+
+  /** Throws when there were too many. */
+  #noteEnd(): void {
+    this.#endsMs = [...this.#endsMs.filter((endMs) => Date.now() - endMs < endsWithinMs), Date.now()]
+    if (this.#endsMs.length > endsMax) throw new Error(`it has ended ${this.#endsMs.length} times within a minute`)
+    this.#options.log('lxcfs has ended; it is started again')
+  }
+
+  #noteReason(reason: string): void {
+    if (this.#reason !== reason)
+      this.#options.log(`sandboxes see the sizes of this machine, not their own: lxcfs: ${reason}`)
+    this.#reason = reason
   }
 
   /** The folder with the files of the host below it. */
@@ -218,7 +240,8 @@ export class Lxcfs {
     const process = this.#process ?? (await this.#recorded())
     this.#process = undefined
     if (process !== undefined) await end(process)
-    await unmountBelow(this.source)
+    // The host's files below stay: a sandbox that starts just now has one or the other.
+    while (await isMounted(this.source)) await run(['umount', '--lazy', this.source])
     await rm(this.#options.pidFile, { force: true })
   }
 

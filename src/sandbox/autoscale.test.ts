@@ -62,6 +62,9 @@ class World {
   usedMb = 100
   nowMs = 0
   refuse: Error | undefined
+  /** Whether a client's change comes before each of the autoscaler's. */
+  isLate = false
+  readonly logged: string[] = []
   readonly autoscaler = new Autoscaler({
     running: () => [...this.sandboxes.keys()],
     sandbox: async (id) => this.sandboxes.get(id),
@@ -72,9 +75,11 @@ class World {
     change: async (id, memoryMb) => {
       this.changes.push(`${this.nowMs / 1000} ${id} ${memoryMb}`)
       if (this.refuse) throw this.refuse
-      this.sandboxes.set(id, { ...this.sandboxes.get(id)!, memoryMb })
+      const sandbox = { ...this.sandboxes.get(id)!, ...(this.isLate ? {} : { memoryMb }) }
+      this.sandboxes.set(id, sandbox)
+      return sandbox
     },
-    log: silentLog,
+    log: { ...silentLog, info: (_facts: object, message: string) => void this.logged.push(message) },
     now: () => this.nowMs,
   })
 
@@ -112,6 +117,18 @@ test('autoscaler: a failed change waits like one that was made', async () => {
   assert.deepEqual(world.changes, ['60 a 4096', '120 a 4096', '180 a 4096'])
 })
 
+test('autoscaler: it says what it has changed, and nothing where a client was first', async () => {
+  const world = new World()
+  world.add('a')
+  world.usedMb = 1000
+  world.isLate = true
+  await world.pass(minuteMs)
+  assert.deepEqual([world.changes, world.logged], [['60 a 4096'], []])
+  world.isLate = false
+  await world.pass(minuteMs)
+  assert.deepEqual(world.logged, ['a sandbox was autoscaled'])
+})
+
 test('autoscaler: a change by a client counts as the last one', async () => {
   const world = new World()
   world.add('a', { memoryMb: 4096 })
@@ -144,6 +161,7 @@ test('autoscaler: a sandbox whose change takes long does not keep the others fro
     change: async (id) => {
       changes.push(id)
       if (id === 'a') await held.promise
+      return { memoryMb: 4096 }
     },
     log: silentLog,
     now: () => (world.nowMs += minuteMs),

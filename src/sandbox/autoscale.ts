@@ -58,8 +58,8 @@ export interface AutoscalerOptions {
   running: () => readonly string[]
   sandbox: (sandboxId: string) => Promise<Sandbox | undefined>
   usage: (sandboxId: string) => Promise<SandboxUsage | undefined>
-  /** Gives a sandbox this memory, if it still runs and is to be autoscaled. */
-  change: (sandboxId: string, memoryMb: number) => Promise<unknown>
+  /** Gives a sandbox this memory, if it still runs and is to be autoscaled. Returns it as it is then. */
+  change: (sandboxId: string, memoryMb: number) => Promise<Pick<Sandbox, 'memoryMb'>>
   log: Log
   /** Milliseconds of a monotonic clock. */
   now?: () => number
@@ -127,8 +127,9 @@ export class Autoscaler {
     const memoryMb = nextMemoryMb(history, sandbox, now())
     if (memoryMb === undefined) return
     try {
-      await change(id, memoryMb)
-      history.memoryMb = memoryMb
+      const changed = await change(id, memoryMb)
+      history.memoryMb = changed.memoryMb
+      if (changed.memoryMb !== memoryMb) return
       log.info({ sandboxId: id, fromMb: sandbox.memoryMb, toMb: memoryMb }, 'a sandbox was autoscaled')
     } finally {
       history.changedMs = now()

@@ -13,7 +13,7 @@ export type { CreatePatch, Patch, PatchService, PatchStrategy } from './patch.ts
 export type { ProcessKind } from './process.ts'
 export type * from './preview.ts'
 export type { ScalingService, WantedSizes } from './scaling.ts'
-export { assertEnvs, assertInput, assertInteger, assertPath, assertSigned } from './input.ts'
+export { assertEnvs, assertInput, assertInteger, assertPath, assertSigned, userPattern } from './input.ts'
 export { defaultSandboxLimits, type SandboxLimits } from './quota.ts'
 export { readmitCheckpoint, readmitSandbox } from './recovery.ts'
 export * from './sandbox.ts'

@@ -41,7 +41,8 @@ export function assertSigned(fault: SignatureFault | undefined): void {
   throw new ServiceError(fault, why)
 }
 
-const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
+/** Name or id, and a group behind a colon if wanted. */
+export const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 
 /** A user of the sandbox, which knows its names itself. */
 export function assertUser(user: string): void {

@@ -15,6 +15,7 @@ import {
   type SandboxChange,
   type SandboxStatus,
   type Sizes,
+  assertAlive,
   notUsable,
   specOf,
   startDefaults,
@@ -267,6 +268,15 @@ export class Lifecycle {
       const sandbox = await this.known(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
       return await this.#transitions.permits.use(work, { key: sandbox.orgId, signal: this.#transitions.closing })
+    })
+  }
+
+  /** Changes fields of one that is not stopped by what they are: no resize and no transition comes between. */
+  async changeAlone(sandboxId: string, decide: (sandbox: Sandbox) => Omit<SandboxChange, 'status'>): Promise<Sandbox> {
+    return await this.#transitions.withoutTransitions(sandboxId, async () => {
+      const sandbox = await this.known(sandboxId)
+      assertAlive(sandbox)
+      return (await this.change(sandboxId, decide(sandbox))) ?? sandbox
     })
   }
 

@@ -3,7 +3,7 @@ import { assertInput, assertInteger } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { RuntimeDriver } from './ports/runtime-driver.ts'
 import type { SandboxLimits } from './quota.ts'
-import { type Sandbox, type SandboxChange, type Sizes, assertAlive } from './sandbox.ts'
+import type { Sandbox, SandboxChange, Sizes } from './sandbox.ts'
 
 export type ScalingService = Pick<Scaling, 'scale' | 'limit' | 'limitFromInside' | 'setAutoscale' | 'setLock'>
 
@@ -27,6 +27,7 @@ interface ScalingContext {
 }
 
 type SizeChange = Sizes & Pick<SandboxChange, 'isAutoscaled'>
+type SettingsChange = Pick<SandboxChange, 'isAutoscaled' | 'isScalingLocked' | 'autoscaleMinMb' | 'autoscaleMaxMb'>
 
 const mebibyte = 1024 * 1024
 const memoryMbPerCpu = 4096
@@ -99,16 +100,17 @@ export class Scaling {
       assertInteger(maxMemoryMb, 'maxMemoryMB', memoryMbMin, memoryMbMax)
       assertInput(minMemoryMb <= maxMemoryMb, 'minMemoryMB', 'must not be above maxMemoryMB')
     }
-    const sandbox = await this.#alive(orgId, sandboxId)
-    if (enabled) assertUnlocked(sandbox)
     const bounds = { autoscaleMinMb: minMemoryMb, autoscaleMaxMb: maxMemoryMb }
-    return await this.#set(sandbox, { isAutoscaled: enabled, ...(enabled ? bounds : {}) })
+    return await this.#set(orgId, sandboxId, (now) => {
+      if (enabled) assertUnlocked(now)
+      return { isAutoscaled: enabled, ...(enabled ? bounds : {}) }
+    })
   }
 
-  /** A locked sandbox keeps its sizes. Locking turns autoscale off for good. */
+  /** A locked sandbox keeps its sizes: a change under way is made before. Locking turns autoscale off for good. */
   async setLock(orgId: string, sandboxId: string, isLocked: boolean): Promise<Sandbox> {
-    const sandbox = await this.#alive(orgId, sandboxId)
-    return await this.#set(sandbox, { isScalingLocked: isLocked, ...(isLocked ? { isAutoscaled: false } : {}) })
+    const change = { isScalingLocked: isLocked, ...(isLocked ? { isAutoscaled: false } : {}) }
+    return await this.#set(orgId, sandboxId, () => change)
   }
 
   async #change(orgId: string, sandboxId: string, sizes: (now: Sandbox) => SizeChange): Promise<Sandbox> {
@@ -126,19 +128,24 @@ export class Scaling {
 
   async #resize(sandboxId: string, sizes: (now: Sandbox) => SizeChange): Promise<Sandbox> {
     let shrinks = false
+    let requestedMb = 0
     try {
       return await this.#context.lifecycle.resize(sandboxId, async (now) => {
         assertUnlocked(now)
         const change = sizes(now)
+        requestedMb = change.memoryMb
         shrinks = now.status === 'running' && change.memoryMb < now.memoryMb
         await this.#assertFits(now, change)
         return change
       })
     } catch (error) {
-      // It has taken more since it was measured.
-      if (shrinks && isServiceError(error, 'conflict'))
-        throw new ServiceError('oom_floor', error.message, { cause: error })
-      throw error
+      // It has taken more since it was measured, or all of its memory was not back yet.
+      if (!shrinks || !isServiceError(error, 'conflict')) throw error
+      const floor = await this.#floor(sandboxId)
+      throw new ServiceError('oom_floor', error.message, {
+        cause: error,
+        details: { details: { requestedMB: requestedMb, ...floor } },
+      })
     }
   }
 
@@ -159,22 +166,22 @@ export class Scaling {
 
   async #assertFits(now: Sandbox, { memoryMb }: Sizes): Promise<void> {
     if (now.status !== 'running' || memoryMb >= now.memoryMb) return
-    const workingSetBytes = (await this.#context.driver.usage(now.id))?.memoryBytes ?? 0
-    const floorMB = Math.ceil((workingSetBytes * oomFloorFactor) / mebibyte)
-    if (memoryMb >= floorMB) return
-    throw new ServiceError('oom_floor', `the processes of the sandbox need ${floorMB} MB`, {
-      details: { details: { requestedMB: memoryMb, floorMB, workingSetBytes } },
+    const floor = await this.#floor(now.id)
+    if (memoryMb >= floor.floorMB) return
+    throw new ServiceError('oom_floor', `the processes of the sandbox need ${floor.floorMB} MB`, {
+      details: { details: { requestedMB: memoryMb, ...floor } },
     })
   }
 
-  async #alive(orgId: string, sandboxId: string): Promise<Sandbox> {
-    const sandbox = await this.#context.lifecycle.get(orgId, sandboxId)
-    assertAlive(sandbox)
-    return sandbox
+  async #floor(sandboxId: string): Promise<{ floorMB: number; workingSetBytes: number }> {
+    const workingSetBytes = (await this.#context.driver.usage(sandboxId))?.memoryBytes ?? 0
+    return { floorMB: Math.ceil((workingSetBytes * oomFloorFactor) / mebibyte), workingSetBytes }
   }
 
-  async #set(sandbox: Sandbox, change: Omit<SandboxChange, 'status'>): Promise<Sandbox> {
-    return (await this.#context.lifecycle.change(sandbox.id, change)) ?? sandbox
+  async #set(orgId: string, sandboxId: string, decide: (now: Sandbox) => SettingsChange): Promise<Sandbox> {
+    const { lifecycle } = this.#context
+    await lifecycle.get(orgId, sandboxId)
+    return await lifecycle.changeAlone(sandboxId, decide)
   }
 }
 

@@ -5,6 +5,7 @@ import { defined } from '../lib/defined.ts'
 import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
+import { userPattern } from '../sandbox/index.ts'
 import { readLimits } from './limits.ts'
 import { readRegistries } from './registries.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
@@ -38,7 +39,6 @@ const parsed = <Value>(read: (given: string) => Value | undefined, rule: string,
   )
 
 const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
-const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const hostListPattern = /^[a-z0-9.-]+(\s*,\s*[a-z0-9.-]+)*$/i
 // An invalid URL has an issue already.
 const isPreviewUrl = (url: string) => !URL.canParse(url) || new URL(url).hostname.startsWith('preview.')
@@ -65,7 +65,9 @@ export const environment = z.object({
   ATOLL_REGION: matching(/^[a-z0-9-]{1,32}$/, 'must be a short code', 'local'),
   ATOLL_SUBNET: unlessEmpty(z.string().superRefine(checkSubnet).default('10.200.0.0/16')),
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
-  ATOLL_DEFAULT_USER: unlessEmpty(z.string().regex(userPattern, 'must be the name or id of a user').optional()),
+  ATOLL_DEFAULT_USER: unlessEmpty(
+    z.string().regex(userPattern, 'must be the name or id of a user, and a group behind a colon if wanted').optional(),
+  ),
   ATOLL_IMAGE_DEFINITIONS: unlessEmpty(absolutePath.optional()),
   ATOLL_REGISTRIES: text,
   ATOLL_DISK_POOL_MB: wholeNumber(0),

@@ -1,11 +1,16 @@
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { totalmem } from 'node:os'
+import { totalmem, uptime as hostUptime } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
+import { promisify } from 'node:util'
 import { Sandbox } from '@opencomputer/sdk/node'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { shownFiles } from '../../src/runtime/lxcfs.ts'
+import { runcState } from '../../src/runtime/oci/runc.ts'
 import { AtollServer } from './server.ts'
 
 // Programs see the memory, processors and uptime of their sandbox, not of the machine, also when lxcfs was killed meanwhile.
@@ -29,8 +34,37 @@ const output = async (sandbox: Sandbox, command: string) => (await sandbox.exec.
 const memoryMb = async (sandbox: Sandbox) => Number(await output(sandbox, `free -m | awk '/^Mem/{print $2}'`))
 const seesItsSize = (sandbox: Sandbox) =>
   eventually('a sandbox of 256 MB sees its size', async () => (await memoryMb(sandbox)) === 256)
+const { runDir } = new HostNames(server.dataDir)
 /** The process of lxcfs, as its pid file says. */
-const lxcfs = async () => Number(await readFile(`${new HostNames(server.dataDir).runDir}/lxcfs.pid`, 'utf8'))
+const lxcfs = async () => Number(await readFile(`${runDir}/lxcfs.pid`, 'utf8'))
+
+/** Returns when lxcfs has ended. */
+async function endLxcfs(): Promise<number> {
+  const pid = await lxcfs()
+  process.kill(pid, 'SIGKILL')
+  await eventually('lxcfs has ended', async () => !existsSync(`/proc/${pid}/exe`))
+  return pid
+}
+
+/** Starts a program that keeps all of the files open and reads from them; returns when it has. */
+async function holdFiles(sandbox: Sandbox): Promise<void> {
+  const program = `
+import time
+files = [open(name) for name in ${JSON.stringify(shownFiles)}]
+while True:
+    for file in files:
+        file.seek(0)
+        file.read()
+    open("/tmp/read", "a").write("x")
+    time.sleep(0.05)`
+  await sandbox.exec.start('python3', { args: ['-c', program] })
+  await readsOn(sandbox)
+}
+
+async function readsOn(sandbox: Sandbox): Promise<void> {
+  const before = await output(sandbox, 'wc -c < /tmp/read')
+  await eventually('the files are read', async () => (await output(sandbox, 'wc -c < /tmp/read')) !== before)
+}
 
 test('free, top, Node and others see the size of the sandbox, also after scale, fork, hibernation and restarts', async () => {
   const sandbox = await started(512)
@@ -38,7 +72,7 @@ test('free, top, Node and others see the size of the sandbox, also after scale, 
   assert.equal(await output(sandbox, 'node -p "os.totalmem() / 2 ** 20"'), '512')
   assert.equal(await output(sandbox, 'grep -c ^processor /proc/cpuinfo; cat /sys/devices/system/cpu/online'), '1\n0')
   assert.equal(await output(sandbox, 'tail -n +2 /proc/swaps'), '')
-  assert.ok(Number(await output(sandbox, 'cut -d. -f1 /proc/uptime')) < 60)
+  assert.ok(Number(await output(sandbox, 'cut -d. -f1 /proc/uptime')) < hostUptime())
   const watching = await sandbox.exec.start('sh', {
     args: ['-c', 'while sleep 0.05; do head -n 1 /proc/meminfo > /tmp/total; done'],
   })
@@ -59,16 +93,24 @@ test('free, top, Node and others see the size of the sandbox, also after scale, 
   await Promise.all([sandbox.kill(), fork.kill()])
 })
 
-test('a file that is open when memory is saved is open afterwards', async () => {
-  const sandbox = await started(512)
-  await sandbox.exec.start('sh', {
-    args: ['-c', 'exec 3< /proc/meminfo; while sleep 0.1; do head -n 1 <&3 > /tmp/read; done'],
-  })
-  await eventually('it is read', async () => (await output(sandbox, 'cat /tmp/read')).startsWith('MemTotal'))
+test('files that are open when memory is saved are open afterwards, also after a restart of the server', async () => {
+  const [sandbox, other] = await Promise.all([started(512), started(256)])
+  await holdFiles(sandbox)
   await sandbox.hibernate()
   await sandbox.wake()
+  await readsOn(sandbox)
+  // What a replacement has lost that was cut off is back once the new server has looked at both.
+  const { pid } = runcState(`${runDir}/runc`, other.sandboxId) ?? assert.fail('it runs')
+  const detach = 'import ctypes; assert ctypes.CDLL(None).umount2(b"/proc/meminfo", 2) == 0'
+  await promisify(execFile)('nsenter', ['--target', String(pid), '--mount', 'python3', '-c', detach])
+  await server.kill()
+  await server.restart()
+  await seesItsSize(other)
+  await sandbox.hibernate()
+  await sandbox.wake()
+  await readsOn(sandbox)
   assert.equal(await memoryMb(sandbox), 512)
-  await sandbox.kill()
+  await Promise.all([sandbox.kill(), other.kill()])
 })
 
 test('lxcfs that was killed is started again, and running and sleeping sandboxes have its files', async () => {
@@ -81,8 +123,8 @@ test('lxcfs that was killed is started again, and running and sleeping sandboxes
     ({ id }) => id,
     () => undefined,
   )
-  process.kill(before, 'SIGKILL')
-  await eventually('another runs', async () => (await lxcfs().catch(() => before)) !== before)
+  await endLxcfs()
+  await eventually('another runs', async () => ![0, before].includes(await lxcfs().catch(() => 0)))
   for (const sandbox of sandboxes.slice(1)) await seesItsSize(sandbox)
   // The dump went well or left nothing; another one goes well.
   const checkpointId = (await dump) ?? (await dumped.createCheckpoint('afterwards')).id
@@ -94,11 +136,14 @@ test('lxcfs that was killed is started again, and running and sleeping sandboxes
 })
 
 test('lxcfs that answers nothing is ended, by the server that runs and by the next one', async () => {
-  const sandbox = await started(256)
+  const [sandbox, asleep] = await Promise.all([started(256), started(256)])
+  await asleep.hibernate()
   process.kill(await lxcfs(), 'SIGSTOP')
-  // Whoever waits for an answer gets an error when it ends.
-  assert.notEqual((await sandbox.exec.run('cat /proc/meminfo')).exitCode, 0)
-  await seesItsSize(sandbox)
+  // Whoever waits for an answer gets an error when it ends, but a start is made once more.
+  const [read, other] = await Promise.all([sandbox.exec.run('cat /proc/meminfo'), started(256), asleep.wake()])
+  assert.notEqual(read.exitCode, 0)
+  for (const one of [sandbox, other, asleep]) await seesItsSize(one)
+  await Promise.all([other.kill(), asleep.kill()])
   await server.kill()
   process.kill(await lxcfs(), 'SIGSTOP')
   await server.restart()
@@ -108,19 +153,23 @@ test('lxcfs that answers nothing is ended, by the server that runs and by the ne
 
 test('memory that was saved with lxcfs comes back without it, and memory that was saved without comes back with it', async () => {
   const [running, asleep] = await Promise.all([started(256), started(256)])
+  // Each of the files has another length without lxcfs.
+  await holdFiles(asleep)
   await asleep.hibernate()
   await writeFile(missing, '')
-  process.kill(await lxcfs(), 'SIGKILL')
+  await endLxcfs()
   const machineMb = Math.floor(totalmem() / 2 ** 20)
   for (const sandbox of [asleep, running]) {
     await eventually('it sees the size of the machine', async () => (await memoryMb(sandbox)) === machineMb)
   }
   assert.match(server.output, /sandboxes see the sizes of this machine, not their own: lxcfs: /)
+  await readsOn(asleep)
   await asleep.hibernate()
   await rm(missing)
   await server.kill()
   await server.restart()
   for (const sandbox of [asleep, running]) await seesItsSize(sandbox)
+  await readsOn(asleep)
   await Promise.all([running.kill(), asleep.kill()])
 })
 

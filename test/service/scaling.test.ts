@@ -102,6 +102,32 @@ test('scaling lock: no size changes, from outside or inside, and autoscale is of
   assert.deepEqual([unlocked.isScalingLocked, unlocked.isAutoscaled], [false, false])
 })
 
+test('scaling lock: it waits for a change of size under way, and autoscale comes before or after it', async () => {
+  const { service, machines, orgId, sandbox } = await makeSandbox()
+  const { scaling } = service
+  const [begun, held] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const { resize } = machines
+  machines.resize = async (spec) => {
+    begun.resolve()
+    await held.promise
+    await resize.call(machines, spec)
+  }
+  const order: string[] = []
+  const note = (what: string) => () => void order.push(what)
+  const scaled = scaling.scale(orgId, sandbox.id, 2048).then(note('scaled'))
+  await begun.promise
+  const locked = scaling.setLock(orgId, sandbox.id, true).then(note('locked'))
+  const autoscaled = assert.rejects(
+    scaling.setAutoscale(orgId, sandbox.id, { enabled: true, minMemoryMb: 1024, maxMemoryMb: 4096 }),
+    throwsCode('scaling_locked'),
+  )
+  held.resolve()
+  await Promise.all([scaled, locked, autoscaled])
+  assert.deepEqual(order, ['scaled', 'locked'])
+  const { isScalingLocked, isAutoscaled, memoryMb } = await service.get(orgId, sandbox.id)
+  assert.deepEqual([isScalingLocked, isAutoscaled, memoryMb], [true, false, 2048])
+})
+
 test('autoscale: the bounds are checked, a scale turns it off and says so, limits do not', async () => {
   const { service, orgId, sandbox } = await makeSandbox()
   const { scaling } = service

@@ -81,12 +81,10 @@ fn user_name(uid: u64) -> String {
     plain(&users::find(&number).map(|user| user.name).unwrap_or(number), USER_CHARS_MAX)
 }
 
-/// The Unix time of the boot that process times count from.
+/// The Unix time of the boot that process times count from: that of the machine, of which `/proc/uptime` does not tell here.
 fn booted_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let uptime: f64 = text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
-    now.saturating_sub((uptime * 1000.0) as u64)
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(sys::since_boot()).as_millis() as u64
 }
 
 /// The first number in the line of `/proc/<pid>/status` that begins so.

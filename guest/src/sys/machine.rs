@@ -1,10 +1,11 @@
-//! What a sandbox has of its own as a machine: its name, its random numbers, its network interfaces.
+//! What a sandbox has of its own as a machine: its name, its random numbers, its network interfaces; and the clock of the machine.
 
 use super::{check, O_CLOEXEC};
 use std::fs::File;
 use std::io;
-use std::os::raw::{c_char, c_int, c_ulong, c_void};
+use std::os::raw::{c_char, c_int, c_long, c_ulong, c_void};
 use std::os::unix::io::{AsRawFd, FromRawFd};
+use std::time::Duration;
 
 const SIOCGIFFLAGS: c_ulong = 0x8913;
 const SIOCSIFFLAGS: c_ulong = 0x8914;
@@ -12,6 +13,7 @@ const RNDADDENTROPY: c_ulong = 0x4008_5203;
 const AF_INET: c_int = 2;
 const SOCK_DGRAM: c_int = 2;
 const IFF_UP: i16 = 1;
+const CLOCK_BOOTTIME: c_int = 7;
 
 /// `struct ifreq` with the flags member of its union.
 #[repr(C)]
@@ -21,11 +23,25 @@ struct InterfaceFlags {
     rest: [u8; 22],
 }
 
+#[repr(C)]
+struct TimeSpec {
+    seconds: c_long,
+    nanoseconds: c_long,
+}
+
 extern "C" {
+    fn clock_gettime(clock: c_int, time: *mut TimeSpec) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
     #[link_name = "sethostname"]
     fn c_sethostname(name: *const c_char, length: usize) -> c_int;
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+}
+
+/// The clock that the kernel takes the start times of processes from.
+pub fn since_boot() -> Duration {
+    let mut time = TimeSpec { seconds: 0, nanoseconds: 0 };
+    unsafe { clock_gettime(CLOCK_BOOTTIME, &mut time) };
+    Duration::new(time.seconds as u64, time.nanoseconds as u32)
 }
 
 pub fn set_hostname(name: &str) -> io::Result<()> {

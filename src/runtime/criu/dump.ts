@@ -4,6 +4,7 @@ import { ServiceError } from '../../errors.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { endCriu, endStrayTools, withinRun } from '../cleanup.ts'
 import { poolIsFull } from '../disk/index.ts'
+import { CommandError } from '../command.ts'
 import { exists } from '../exists.ts'
 import { limitsName, type HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -77,7 +78,9 @@ async function freezeForDump({ hostd, cgroups }: DumpHost, group: string): Promi
   const met = await hostd.runTool(['freeze', ...args], { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
     // A `freeze` whose launcher has ended goes on, and would freeze the sandbox after the thaw.
     await endStrayTools(hostd, folders)
-    throw error
+    if (!(error instanceof CommandError) || error.exitCode === undefined) throw error
+    const reason = 'one of its processes waits for the machine and cannot be stopped'
+    throw new ServiceError('conflict', `the memory of the sandbox cannot be saved now: ${reason}`, { cause: error })
   })
   if (met.trim() === 'frozen') return
   const reason = 'one of its processes has borrowed its memory to a child (vfork) and does not get it back'

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
+import { hostTool } from '../host/testing/host-tool.ts'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { hostNameImage, imagesBytes, linkImages, userNamespaceImage } from './image-files.ts'
 
@@ -14,7 +15,7 @@ test('images: the two with the identity have the bytes that CRIU writes itself',
   assert.equal(hostNameImage('sb-1').toString('hex'), `19435654033247540e0000000a04${name}1206${domain}`)
 })
 
-test('linkImages: links all images but those two', async (t) => {
+test('linkImages: links all images but those two, and lets the sizes of open files be forgotten', async (t) => {
   const folder = await temporaryFolder(t)
   await mkdir(`${folder}/from`)
   for (const name of ['pages-1.img', 'userns-7.img', 'utsns-8.img', 'descriptors.json', 'dump.log', 'action']) {
@@ -23,7 +24,7 @@ test('linkImages: links all images but those two', async (t) => {
   assert.equal(await imagesBytes(`${folder}/from`), 48)
   assert.equal(await imagesBytes(`${folder}/missing`), 0)
   const user = process.getuid?.() ?? 0
-  await linkImages(`${folder}/from`, `${folder}/to`, { id: 'sb-2', rangeStart: user })
+  await linkImages(hostTool, `${folder}/from`, `${folder}/to`, { id: 'sb-2', rangeStart: user })
   assert.deepEqual((await readdir(`${folder}/to`)).toSorted(), [
     'descriptors.json',
     'pages-1.img',

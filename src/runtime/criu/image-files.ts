@@ -1,4 +1,6 @@
 import { chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+import type { HostTool } from '../hostd/index.ts'
+import { shownFiles } from '../lxcfs.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 
 /** The sandbox that a copy of images becomes. */
@@ -13,20 +15,28 @@ const filesAtOnce = 64
 const userNamespaceFile = /^userns-\d+\.img$/
 const pagesFile = /^pages-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
+const openFilesFile = 'files.img'
 
 /**
- * Makes `to` a folder of images for another sandbox: hard links of those in `from`, but for the two with its identity. The
- * restored processes open images as their own root user, which must be able to enter the folder.
+ * Makes `to` a folder of images for another sandbox: hard links of those in `from`, but for the two with its identity, and for one that says
+ * how long the open files are of which the kernel makes the content at each read. The restored processes open images as their own root
+ * user, which must be able to enter the folder.
  */
-export async function linkImages(from: string, to: string, owner: ImageOwner): Promise<void> {
+export async function linkImages(hostd: HostTool, from: string, to: string, owner: ImageOwner): Promise<void> {
   await mkdir(to, { mode: 0o710 })
   await chown(to, 0, owner.rangeStart)
   const names = (await readdir(from)).filter(isImage)
   await ofEach(names, (name) => {
     if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner.rangeStart))
     if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.id))
+    if (name === openFilesFile) return forgetSizes(hostd, `${from}/${name}`, `${to}/${name}`)
     return link(`${from}/${name}`, `${to}/${name}`)
   })
+}
+
+/** It lists all files that a sandbox had open, which may be a million. */
+async function forgetSizes(hostd: HostTool, from: string, to: string): Promise<void> {
+  await hostd.runTool(['forget-sizes', '--from', from, '--to', to, ...shownFiles.flatMap((file) => ['--file', file])])
 }
 
 /** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */

@@ -41,9 +41,9 @@ export function runImagesOf(sandboxId: string): string {
 
 /** Prepares images of saved memory for the sandbox of an existing bundle. */
 export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: StagedMemory): Promise<void> {
-  const { names, pool, traits } = host
+  const { names, hostd, pool, traits } = host
   const images = pool.path(runImagesOf(owner.id))
-  await linkImages(pool.path(memory.folder), images, owner)
+  await linkImages(hostd, pool.path(memory.folder), images, owner)
   const script = `${images}/action`
   const sysctls = networkSysctls(traits.ipv6, owner.rangeStart)
   await writeFile(script, actionScript(pool.path(memory.fence), memory, sysctls), { mode: 0o700 })

@@ -5,7 +5,7 @@ import { assertCriu } from '../criu/program.ts'
 import { bootId } from '../process.ts'
 import { DiskBusy, diskOf, limitDisk, makeBundle, makeDisk } from './bundle.ts'
 import type { OpenHost } from './context.ts'
-import { removeFence } from './fence.ts'
+import { fenceOf, removeFence } from './fence.ts'
 import type { SandboxRecord } from './records.ts'
 import type { Supervisor } from './supervisor.ts'
 import { assertMounted } from './volumes.ts'
@@ -21,13 +21,14 @@ export class Launcher {
   /** Makes the disk of a sandbox, and starts it. The disk limit is set meanwhile; no caller uses the sandbox before it holds. */
   async first(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await assertRestorable(host, record)
-    const start = async () => {
+    const start = async (hasDisk: boolean) => {
       await host.images.assertPresent(record)
-      await allDone([makeDisk(host, record), makeBundle(host, record, spec)])
+      const disk = hasDisk ? [] : [makeDisk(host, record)]
+      await allDone([...disk, makeBundle(host, record, spec)])
       await allDone([limitDisk(host, record, spec.diskMb), this.#run(host, record, spec, signal)])
       await this.#forgetMemory(host, record)
     }
-    await host.semaphore.use(start, { signal })
+    await host.semaphore.use(() => withKernelFiles(host, record, start), { signal })
   }
 
   /**
@@ -46,7 +47,7 @@ export class Launcher {
     }
     const startOrMove = async () => {
       try {
-        await start(record)
+        await withKernelFiles(host, record, () => start(record))
       } catch (error) {
         if (!(error instanceof DiskBusy)) throw error
         await host.running.stop(host.cgroups, record.id, record.slot)
@@ -79,6 +80,24 @@ export class Launcher {
       if (memory.resuming !== resuming) await inventory.sandboxes.put({ ...record, memory: { ...memory, resuming } })
     }
     await running.resume(host, record, { memory, lazy: lazy.suits(criu, memory, spec), noteResuming }, signal)
+  }
+}
+
+/** Repeats a start that failed while the files of the kernel that it shows went away, unless processes of saved memory have gone on. */
+async function withKernelFiles(
+  host: OpenHost,
+  record: SandboxRecord,
+  start: (isRepeated: boolean) => Promise<void>,
+): Promise<void> {
+  const { lxcfs, pool, running, cgroups } = host
+  const { generation } = lxcfs
+  try {
+    await start(false)
+  } catch (error) {
+    if (error instanceof DiskBusy || (lxcfs.isFine && lxcfs.generation === generation)) throw error
+    if (await pool.has(fenceOf(record))) throw error
+    await running.stop(cgroups, record.id, record.slot)
+    await start(true)
   }
 }
 

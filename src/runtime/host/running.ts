@@ -27,6 +27,8 @@ const startBytesMin = 64 * 1024
 const guestStartTimeoutMs = 10_000
 /** Sandboxes that are looked at with each call of `ended`. */
 const looksAtOnce = 20
+/** From a failed replacement of a run's files of the kernel to the next one. */
+const showAgainMs = 30_000
 
 interface RunningOptions {
   names: HostNames
@@ -57,6 +59,8 @@ export class RunningSandboxes {
   readonly #ended = new WeakSet<ProcessIdentity>()
   /** The generation of the files of the kernel that a run has mounted. */
   readonly #shown = new WeakMap<ProcessIdentity, number>()
+  /** When they could not be replaced in it. */
+  readonly #unshownMs = new WeakMap<ProcessIdentity, number>()
   #lookedAt = 0
   #onEnd: () => void = () => undefined
 
@@ -97,7 +101,10 @@ export class RunningSandboxes {
   /** Sandboxes whose files of the kernel are to be replaced: all that were adopted, and those that started before the present ones. */
   outdated(): [id: string, process: ProcessIdentity][] {
     const { generation } = this.#options.lxcfs
-    return [...this.#processes].filter(([, process]) => this.#shown.get(process) !== generation)
+    const failedMs = Date.now() - showAgainMs
+    return [...this.#processes].filter(
+      ([, process]) => this.#shown.get(process) !== generation && !((this.#unshownMs.get(process) ?? 0) > failedMs),
+    )
   }
 
   /** Puts the present files of the kernel in the place of those of a run, unless it has been stopped. */
@@ -105,8 +112,13 @@ export class RunningSandboxes {
     const { lxcfs } = this.#options
     if (this.#processes.get(id) !== process || !isAlive(process)) return
     const { generation } = lxcfs
-    await lxcfs.replaceIn(process)
-    this.#shown.set(process, generation)
+    try {
+      await lxcfs.replaceIn(process)
+      this.#shown.set(process, generation)
+    } catch (error) {
+      this.#unshownMs.set(process, Date.now())
+      throw error
+    }
   }
 
   #add(id: string, process: ProcessIdentity): void {

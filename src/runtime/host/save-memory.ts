@@ -37,14 +37,14 @@ export async function saveForCheckpoint(
   record: SandboxRecord,
   checkpointId: string,
 ): Promise<NonNullable<CheckpointRecord['memory']>> {
-  const { pool, network } = host
+  const { pool, network, hostd } = host
   const folder = checkpointMemory(checkpointId)
   const images = pool.path(folder)
   if (record.memory?.bytes === undefined) {
     const snapshot = { from: pool.path(diskOf(record)), to: pool.path(layerOf(checkpointId)) }
     await dump(host, record, 'checkpoint', { images, leaveRunning: true, snapshot })
   } else {
-    await linkImages(pool.path(record.memory.folder), images, record)
+    await linkImages(hostd, pool.path(record.memory.folder), images, record)
     await pool.snapshot(diskOf(record), layerOf(checkpointId))
   }
   const address = record.memory?.address ?? network.address(record.slot)

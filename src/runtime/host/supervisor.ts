@@ -32,8 +32,6 @@ export class Supervisor {
   #tendedAt = 0
   #flushedAt = 0
   #expiredAt = 0
-  /** Why running sandboxes kept old files of the kernel at the last look. */
-  #unshown = ''
   #onExit: (exit: SandboxExit) => void = () => undefined
 
   constructor(context: DriverContext) {
@@ -112,18 +110,17 @@ export class Supervisor {
     this.#attend('the firewall', () => network.hostFirewall.tend())
   }
 
-  /** Starts what shows files to sandboxes, if it has ended, and puts those files in the place of the old ones in all that run. */
+  /**
+   * Starts what shows files to sandboxes, if it has ended, and has those files put in the place of the old ones in all that run. Each
+   * sandbox waits for its own lock alone: what shows the files must be looked after meanwhile.
+   */
   async #showFiles(): Promise<void> {
-    const { lxcfs, running, locks, log } = this.#context
+    const { lxcfs, running } = this.#context
     await lxcfs.check()
     await lxcfs.ensure()
-    const replaced = running.outdated().map(([id, process]) => locks.run(id, () => running.showFiles(id, process)))
-    const failed = (await Promise.allSettled(replaced)).filter((result) => result.status === 'rejected')
-    const unshown = failed.length === 0 ? '' : String(failed[0]?.reason)
-    if (unshown !== '' && unshown !== this.#unshown) {
-      log(`files of the kernel cannot be replaced in ${failed.length} sandboxes, which is tried again: ${unshown}`)
+    for (const [id, process] of running.outdated()) {
+      this.#attend(`the files of ${id}`, () => running.showFiles(id, process), id)
     }
-    this.#unshown = unshown
   }
 
   #declareDead(id: string, run: ProcessIdentity): void {
@@ -169,14 +166,14 @@ export class Supervisor {
     })
   }
 
-  /** Runs work in the background under the lock of `key`, a sandbox's id or words with a blank, unless it is queued or running. */
-  #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
+  /** Runs work in the background under a lock, a sandbox's id or words with a blank, unless that of its key is queued or running. */
+  #attend(key: string, work: (opened: OpenHost) => Promise<void>, lock = key): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return
     const { locks, log } = this.#context
     this.#attended.add(key)
     locks
-      .run(key, () => work(opened))
+      .run(lock, () => work(opened))
       .catch((error: unknown) => log(`attending to ${key} failed: ${String(error)}`))
       .finally(() => this.#attended.delete(key))
   }

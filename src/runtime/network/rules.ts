@@ -31,6 +31,10 @@ const gatewayConnectionsPerSandbox = 64
 const metadataConnectionsPerSandbox = 64
 const metadataConnectionsPerSecond = 10
 const metadataConnectionsBurst = 64
+/** What it may send there: requests are some hundred bytes, and a reader has work with each of a long row of short ones. */
+const metadataKilobytesPerSecond = 32
+/** A packet has up to 64, with segments that the sender leaves to its link. */
+const metadataKilobytesBurst = 128
 /** One forwarder answers all sandboxes, with few processes for TCP. A program that looks up all its peers at once makes a burst. */
 const dnsConnectionsPerSandbox = 4
 const dnsQueriesPerSecond = 50
@@ -178,6 +182,7 @@ table inet ${table} {
   ${rates('new_connections', '5m')}
   ${rates('own_new_connections', '5m')}
   ${rates('metadata_new_connections', '30s')}
+  ${rates('metadata_bytes', '30s')}
   ${rates('dns_queries', '30s')}
   chain input {
     type filter hook input priority filter - 10; policy accept;
@@ -212,6 +217,7 @@ table inet ${table} {
     ct state new add @gateway_connections { ip saddr ct count over ${gatewayConnectionsPerSandbox} } drop
   }
   chain bounded_metadata {
+    update @metadata_bytes { ip saddr limit rate over ${metadataKilobytesPerSecond} kbytes/second burst ${metadataKilobytesBurst} kbytes } drop
     ct state new update @metadata_new_connections { ip saddr limit rate over ${metadataConnectionsPerSecond}/second burst ${metadataConnectionsBurst} packets } drop
     ct state new add @metadata_connections { ip saddr ct count over ${metadataConnectionsPerSandbox} } drop
     ct original ip daddr ${metadataAddress} accept
