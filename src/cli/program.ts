@@ -24,6 +24,7 @@ import { addRestore } from './commands/restore.ts'
 import { addRm } from './commands/rm.ts'
 import { addSession } from './commands/session.ts'
 import { addShell } from './commands/shell.ts'
+import { addScale } from './commands/scale.ts'
 import { addTimeout } from './commands/timeout.ts'
 import { addUp } from './commands/up.ts'
 import { addUse } from './commands/use.ts'
@@ -44,7 +45,7 @@ export function makeProgram(): Command {
     .showSuggestionAfterError(true)
   const adders = [
     ...[addUp, addDoctor, addLogin, addUse, addContexts],
-    ...[addCreate, addLs, addGet, addRm, addTimeout, addHibernate, addWake],
+    ...[addCreate, addLs, addGet, addRm, addTimeout, addScale, addHibernate, addWake],
     ...[addExec, addShell, addCp, addLogs, addPorts, addOpen, addForward, addPreview],
     ...[addCheckpoint, addFork, addRestore, addPatch],
     ...[addImage, addVolume],

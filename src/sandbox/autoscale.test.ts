@@ -47,7 +47,9 @@ test('autoscale: its bounds are tiers, and a size between or beyond tiers comes 
   const up = (memoryMb: number) => next([0.9, 0.9], { ...bounds, memoryMb })
   const down = (memoryMb: number) => next(quiet, { ...bounds, memoryMb })
   assert.deepEqual([128, 512, 2048, 4096, 6000, 9000].map(up), [512, 1024, 4096, 6000, undefined, undefined])
-  assert.deepEqual([9000, 6000, 5000, 1024, 512, 128].map(down), [6000, 4096, 4096, 512, undefined, undefined])
+  assert.deepEqual([9000, 6000, 5000, 1024, 512].map(down), [6000, 4096, 4096, 512, undefined])
+  assert.equal(next([0.1], { ...bounds, memoryMb: 128 }), 512, 'the lower bound holds at once')
+  assert.equal(next([0.1], { ...bounds, memoryMb: 128, sinceMs: minuteMs - 1 }), undefined)
 })
 
 function blank(id: string) {

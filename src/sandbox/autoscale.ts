@@ -28,8 +28,8 @@ export interface AutoscaleHistory {
 export type Autoscaled = Pick<Sandbox, 'memoryMb' | 'autoscaleMinMb' | 'autoscaleMaxMb'>
 
 /**
- * The memory that a sandbox is to get now, undefined for what it has. Up by one tier when it is short of memory, down by one after a
- * quarter of an hour of little use, unless that would be short at once. Both bounds are tiers of their sandbox.
+ * The memory that a sandbox is to get now, undefined for what it has. Up to the lower bound, up by one tier when it is short of memory,
+ * down by one after a quarter of an hour of little use, unless that would be short at once. Both bounds are tiers of their sandbox.
  */
 export function nextMemoryMb(
   { shares, changedMs }: Pick<AutoscaleHistory, 'shares' | 'changedMs'>,
@@ -39,6 +39,7 @@ export function nextMemoryMb(
   const between = tiersMb.filter((tier) => tier > autoscaleMinMb && tier < autoscaleMaxMb)
   const steps = [autoscaleMinMb, ...between, autoscaleMaxMb]
   const sinceMs = nowMs - changedMs
+  if (memoryMb < autoscaleMinMb && sinceMs >= upPauseMs) return autoscaleMinMb
   if (sinceMs >= upPauseMs && shares.length >= upSamples && mean(shares, upSamples) > upShare) {
     return steps.find((step) => step > memoryMb)
   }

@@ -10,6 +10,7 @@ interface Options extends Flags {
   cpu?: number
   memory?: number
   disk?: number
+  user?: string
   env?: Record<string, string>
   metadata?: Record<string, string>
   previewToken?: string
@@ -25,6 +26,7 @@ export function addCreate(program: Command): void {
     .option('--cpu <count>', 'CPUs', wholeNumber)
     .option('--memory <MB>', 'memory', wholeNumber)
     .option('--disk <MB>', 'disk', wholeNumber)
+    .option('--user <name>', 'who runs its commands, by name or id')
     .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
     .option('--metadata <name=value>', 'a fact to find it by; may be repeated', pair)
     .option('--preview-token <token>', 'demand this token of visitors of its previews, or "auto"')
@@ -37,13 +39,14 @@ export function addCreate(program: Command): void {
         cpu: cpuCount,
         memory: memoryMB,
         disk: diskMB,
+        user,
         env: envs,
         metadata,
         volume: volumes,
       } = flags
       const client = await clientOf(flags)
       const previewAuth = flags.previewToken === undefined ? undefined : { scheme: 'bearer', token: flags.previewToken }
-      const json = { templateID, timeout, cpuCount, memoryMB, diskMB, envs, metadata, volumes, previewAuth }
+      const json = { templateID, timeout, cpuCount, memoryMB, diskMB, user, envs, metadata, volumes, previewAuth }
       const started = await client.json<StartResult>('POST', '/api/sandboxes', { json, creates: true })
       if (flags.json) return await writeJson(started)
       await writeLine(started.sandboxID)

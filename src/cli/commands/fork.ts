@@ -8,6 +8,7 @@ interface Options extends Flags {
   count?: number
   timeout?: number
   memory?: number
+  user?: string
   env?: Record<string, string>
   volume?: VolumeMount[]
 }
@@ -29,6 +30,7 @@ export function addFork(program: Command): void {
     .option('--count <count>', 'how many', wholeNumber)
     .option('--timeout <seconds>', 'idle timeout of each, 0 for none', wholeNumber)
     .option('--memory <MB>', 'memory of each', wholeNumber)
+    .option('--user <name>', 'who runs their commands, by name or id')
     .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
     .option('--volume <name:/path[:ro]>', 'a volume in place of those of the checkpoint; may be repeated', volumeMount)
     .action(async (id: string, _options: Options, command: Command) => {
@@ -36,13 +38,14 @@ export function addFork(program: Command): void {
         count,
         timeout,
         memory: memoryMB,
+        user,
         env: envs,
         volume: volumes,
         ...flags
       } = command.optsWithGlobals<Options>()
       const client = await clientOf(flags)
       const path = `/api/sandboxes/from-checkpoint/${checkedId(id, 'cp-', 'checkpoint')}`
-      const json = { count, timeout, memoryMB, envs, volumes }
+      const json = { count, timeout, memoryMB, user, envs, volumes }
       const answer = await client.json<StartResult | StartResults>('POST', path, { json, creates: true })
       const all = 'sandboxes' in answer ? answer.sandboxes : [answer]
       if (flags.json) await writeJson(answer)
