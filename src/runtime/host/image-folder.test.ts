@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { mkdir, readFile, symlink } from 'node:fs/promises'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
-import { ImageFolder, isImageReference, nameImages } from './image-folder.ts'
+import { hostdVersion, ImageFolder, isImageReference, nameImages, resolveHostTool } from './image-folder.ts'
 import { readCheckpointRecord, readSandboxRecord, Records, type SandboxRecord } from './records.ts'
 import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
@@ -32,6 +32,21 @@ test('image folder: current images go by folder name, and by path where a link l
   for (const name of ['none', '../elsewhere', '..', '/', '']) {
     await assert.rejects(folder.current(name), { code: 'not_found' }, name)
   }
+})
+
+test('hostd: the one of this tree is taken, another version and none are refused with what to do', async (t) => {
+  const images = await temporaryFolder(t)
+  await assert.rejects(resolveHostTool(images), { code: 'unavailable', message: /run npm run setup$/ })
+  await mkdir(`${images}/hostd`)
+  const tool = `${images}/hostd/atoll-hostd`
+  const says = (version: string) =>
+    writeFile(tool, `#!/bin/sh\n[ "$*" = version ] && echo ${version}\n`, { mode: 0o755 })
+  await says('0.1.0')
+  await assert.rejects(resolveHostTool(images), { code: 'unavailable', message: /0\.1\.0, .* run npm run setup$/ })
+  await says(hostdVersion)
+  assert.equal(await resolveHostTool(images), tool)
+  const crate = await readFile(`${import.meta.dirname}/../../../hostd/Cargo.toml`, 'utf8')
+  assert.equal(/^version = "(.*)"$/m.exec(crate)?.[1], hostdVersion)
 })
 
 test('image reference: a name that could lead out of the image folder is refused', async (t) => {
