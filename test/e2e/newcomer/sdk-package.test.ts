@@ -18,6 +18,8 @@ const oldNode = `node-linux-${arch()}@20.20.2`
 const server = await AtollServer.startForFile()
 let folder: string
 let packed: string
+/** A sandbox and a turn of an agent: half a minute on a busy machine. */
+const pageMsMax = 180_000
 
 before(async () => {
   folder = await mkdtemp('/var/tmp/atoll-sdk-')
@@ -125,7 +127,7 @@ test('in a browser it creates, runs with output as it comes, and follows a sessi
     page.on('pageerror', (error) => faults.push(error.message))
     await page.goto(`http://127.0.0.1:${port}/`)
     await page
-      .waitForFunction('document.title !== ""')
+      .waitForFunction('document.title !== ""', undefined, { timeout: pageMsMax })
       .catch((error: unknown) => assert.fail(`${String(error)} ${faults.join()}`))
     const told = JSON.parse(await page.title()) as Record<string, unknown>
     const { types, ...rest } = told
