@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { chmod, chown, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { idsPerSandbox } from '../../src/runtime/oci/container-config.ts'
-import { criuOptions, masksRestored } from '../../src/runtime/criu/dump.ts'
+import { criuOptions, limitsRestored, masksRestored } from '../../src/runtime/criu/dump.ts'
 import { ImageFolder, resolveHostTool } from '../../src/runtime/host/image-folder.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { imageDir } from '../support/images.ts'
@@ -50,6 +50,7 @@ export class BareTwin extends BareContainers {
     await run('cp', ['-a', `${names.poolDir}/memory/checkpoints/${checkpointId}`, `${dir}/images`])
     await run('cp', ['-a', `${names.poolDir}/layers/${checkpointId}/upper`, `${dir}/upper`])
     await run('cp', ['-a', `${source}/etc`, `${dir}/etc`])
+    await run('cp', ['-a', names.limitsDir(sandboxId), `${dir}/limits`])
     // The restored processes look for images as their own root user.
     await chown(`${dir}/images`, 0, twin.#rangeStart)
     await chmod(`${dir}/images`, 0o710)
@@ -63,7 +64,7 @@ export class BareTwin extends BareContainers {
     await mkdir(bundle, { mode: 0o710 })
     await chown(bundle, 0, this.#rangeStart)
     await Promise.all(['root', 'work', 'run', 'restore'].map((name) => mkdir(`${bundle}/${name}`)))
-    await run('cp', ['-a', `${dir}/upper`, `${dir}/etc`, bundle])
+    await run('cp', ['-a', `${dir}/upper`, `${dir}/etc`, `${dir}/limits`, bundle])
     const range = `${this.#rangeStart}:${idsPerSandbox}`
     const overlay = ['--upper', `${bundle}/upper`, '--work', `${bundle}/work`, '--range', range]
     await run(this.#hostTool, ['overlay', '--target', `${bundle}/root`, ...overlay, '--lower', `0:${this.#base}`])
@@ -73,7 +74,8 @@ export class BareTwin extends BareContainers {
     const config = JSON.parse(this.#config.replaceAll('{bundle}', bundle)) as { linux: object }
     const linux = { ...config.linux, cgroupsPath: `/${id}` }
     await writeFile(`${bundle}/config.json`, JSON.stringify({ ...config, linux }))
-    await writeFile(`${bundle}/criu.conf`, `${[...criuOptions, ...masksRestored(this.#emptyDir)].join('\n')}\n`)
+    const options = [...criuOptions, ...masksRestored(this.#emptyDir), limitsRestored(`${bundle}/limits`)]
+    await writeFile(`${bundle}/criu.conf`, `${options.join('\n')}\n`)
     return await this.restoreFrom(id, `${dir}/images`)
   }
 }
