@@ -2,7 +2,8 @@
 //! a while; then CRIU reports what it found.
 //!
 //! An accepted end belongs to the network namespace of the connecting process, this one, and has the name of the guest's
-//! socket. The open files of the guest show to which sandbox it belongs.
+//! socket. The open files of the guest show to which sandbox it belongs. One that waits to be accepted is no open file of any guest
+//! yet, so it may be of this one, which would accept it at the moment of the dump.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,8 +17,11 @@ use crate::sys::Error;
 const TABLE: &str = "/proc/self/net/unix";
 const GUEST_SOCKET: &[u8] = b"/.atoll/run/guest.sock";
 const CONNECTED: &[u8] = b"03";
+const WAITS_TO_BE_ACCEPTED: &[u8] = b"02";
 /// A guest whose sandbox is busy on its one processor needs a while.
 const WAIT: Duration = Duration::from_secs(3);
+/// On a host with many sandboxes there may always be one that waits to be accepted.
+const WAIT_FOR_ACCEPTS: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The whole table of the host is read each time.
 const PAUSE_MAX: Duration = Duration::from_millis(16);
@@ -25,20 +29,24 @@ const PAUSE_MAX: Duration = Duration::from_millis(16);
 pub fn command(mut args: Args) -> Result<(), Error> {
     let pid: i32 = args.number("pid")?;
     args.finish()?;
-    let until = Instant::now() + WAIT;
+    let start = Instant::now();
     let mut pause = PAUSE_MIN;
-    while is_connected(pid)? && Instant::now() < until {
+    while start.elapsed() < WAIT {
+        let table = fs::read(TABLE).map_err(|error| Error::io("read", TABLE, error))?;
+        let some_wait = ends(&table, WAITS_TO_BE_ACCEPTED).next().is_some();
+        if !is_connected(pid, &table) && !(some_wait && start.elapsed() < WAIT_FOR_ACCEPTS) {
+            break;
+        }
         sleep(pause);
         pause = PAUSE_MAX.min(pause * 2);
     }
     Ok(())
 }
 
-fn is_connected(pid: i32) -> Result<bool, Error> {
+fn is_connected(pid: i32, table: &[u8]) -> bool {
     let own = sockets_of(pid);
-    let table = fs::read(TABLE).map_err(|error| Error::io("read", TABLE, error))?;
-    let is_among_them = guest_ends(&table).any(|inode| own.contains(inode));
-    Ok(is_among_them)
+    let is_among_them = ends(table, CONNECTED).any(|inode| own.contains(inode));
+    is_among_them
 }
 
 /// The inodes of a process's sockets, as text.
@@ -52,12 +60,12 @@ fn sockets_of(pid: i32) -> HashSet<Vec<u8>> {
     targets.filter_map(inode).collect()
 }
 
-/// The inodes of connected ends in a table like /proc/net/unix: address, count, protocol, flags, type, state, inode, name.
-fn guest_ends(table: &[u8]) -> impl Iterator<Item = &[u8]> {
-    table.split(|byte| *byte == b'\n').filter_map(|line| {
+/// The inodes of the ends of guests in a state, in a table like /proc/net/unix: address, count, protocol, flags, type, state, inode, name.
+fn ends<'a>(table: &'a [u8], wanted: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    table.split(|byte| *byte == b'\n').filter_map(move |line| {
         let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(5);
         match (words.next(), words.next(), words.next(), words.next()) {
-            (Some(CONNECTED), Some(inode), Some(GUEST_SOCKET), None) => Some(inode),
+            (Some(state), Some(inode), Some(GUEST_SOCKET), None) if state == wanted => Some(inode),
             _ => None,
         }
     })
@@ -75,8 +83,11 @@ mod tests {
 000000003b1bb54d: 00000003 00000000 00000000 0001 03 303
 00000000b1bb54d3: 00000003 00000000 00000000 0001 03 304 /.atoll/run/guest.sock.other
 000000001bb54d3b: 00000003 00000000 00000000 0001 03   305 /.atoll/run/guest.sock
+00000000bb54d3b1: 00000002 00000000 00000000 0001 02     0 /.atoll/run/guest.sock
 ";
-        let found: Vec<&[u8]> = guest_ends(table).collect();
+        let found: Vec<&[u8]> = ends(table, CONNECTED).collect();
         assert_eq!(found, [&b"302"[..], &b"305"[..]]);
+        let waiting: Vec<&[u8]> = ends(table, WAITS_TO_BE_ACCEPTED).collect();
+        assert_eq!(waiting, [&b"0"[..]]);
     }
 }
