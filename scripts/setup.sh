@@ -31,7 +31,7 @@ for argument in "$@"; do
 done
 
 cd "$ATOLL_ROOT"
-for part in steps images packages node-modules rust base-image scratch-image agent criu database; do
+for part in steps images packages node-modules rust base-image scratch-image agent criu; do
   # shellcheck source=/dev/null
   source "$ATOLL_ROOT/scripts/setup/$part.sh"
 done
@@ -41,6 +41,7 @@ check_space
 open_image_dir
 
 step 'Debian packages' install_packages
+step 'Database user' install_database_user
 step 'npm packages' install_node_modules
 [ "$other_machine" = yes ] || check_requirements
 
@@ -52,7 +53,6 @@ step 'Base image' install_base_image
 step 'Empty image' install_scratch_image
 step 'Agent' install_agent
 step 'CRIU' install_criu
-step 'Empty database' install_database
 finish_steps
 
 [ "$other_machine" = no ] || exit 0

@@ -92,7 +92,8 @@ fn parse_listeners(table: &str) -> Vec<Listener> {
 }
 
 /// Moves bytes both ways until both sides have ended. The end of one side is passed on and leaves the other direction
-/// open; a client that is gone altogether ends everything.
+/// open; a client that is gone altogether ends everything. A server that takes no more may have answered before: what it
+/// has sent still arrives, and the rest for it is discarded.
 pub fn relay(client: &UnixStream, server: &TcpStream, early: &[u8]) -> Outcome<()> {
     sys::set_nonblocking(client)?;
     sys::set_nonblocking(server)?;
@@ -108,7 +109,7 @@ pub fn relay(client: &UnixStream, server: &TcpStream, early: &[u8]) -> Outcome<(
             [PollFd::new(client, up.wants() | down.offers()), PollFd::unless_idle(server, down.wants() | up.offers())];
         sys::poll(&mut fds, None);
         let gone = |fd: &PollFd| fd.ready(POLLERR) || (fd.ready(POLLHUP) && !fd.ready(POLLIN));
-        let up_alive = up.step(client, server, &fds[0], &fds[1]);
+        let up_alive = up.step(client, server, &fds[0], &fds[1]) || up.discard(down.source_ended);
         let down_alive = down.step(server, client, &fds[1], &fds[0]);
         // Hung up in both directions, and nothing left to read from it.
         if !up_alive || !down_alive || gone(&fds[0]) || (gone(&fds[1]) && down.source_ended && down.buffer.is_empty()) {
@@ -146,6 +147,13 @@ impl Flow {
             self.closed = true;
             let _ = shutdown();
         }
+    }
+
+    /// Drops what cannot be written; false when there is nothing to wait for any more.
+    fn discard(&mut self, is_over: bool) -> bool {
+        self.buffer.clear();
+        self.sent = 0;
+        !is_over
     }
 
     /// Reads when empty and ready, writes the pending bytes; false when a side failed.
@@ -206,6 +214,39 @@ mod tests {
         let listeners = parse_listeners(table);
         let found: Vec<String> = listeners.iter().map(|it| format!("{} {}", it.address, it.inode)).collect();
         assert_eq!(found, ["127.0.0.1:8080 11", "[::ffff:127.0.0.1]:80 13", "[::1]:3000 14"]);
+    }
+
+    #[test]
+    fn the_answer_of_a_server_that_closes_without_reading_arrives() {
+        for _ in 0..50 {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let server = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (inside, _) = listener.accept().unwrap();
+            let (mut client, ours) = UnixStream::pair().unwrap();
+            let relaying = std::thread::spawn(move || relay(&ours, &server, b""));
+            client.write_all(b"POST").unwrap();
+            let mut head = [0; 4];
+            (&inside).read_exact(&mut head).unwrap();
+            let sending = client.try_clone().unwrap();
+            let sender = std::thread::spawn(move || {
+                let mut left = &sending;
+                while left.write_all(&[0; 4096]).is_ok() {}
+            });
+            // Unread bytes wait, so that the close resets the connection.
+            let mut byte = [0; 1];
+            (&inside).read_exact(&mut byte).unwrap();
+            (&inside).write_all(b"413 too large").unwrap();
+            drop(inside);
+            let mut answer = Vec::new();
+            // What the relay had not read of the client makes its end a reset, behind the answer.
+            if let Err(error) = client.read_to_end(&mut answer) {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            }
+            assert_eq!(answer, b"413 too large");
+            assert!(relaying.join().unwrap().is_ok());
+            drop(client);
+            sender.join().unwrap();
+        }
     }
 
     #[test]

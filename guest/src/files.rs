@@ -1,5 +1,6 @@
 //! Files of the sandbox, in streams: memory stays constant whatever their size.
 
+pub mod access;
 pub mod protected;
 pub mod remove;
 pub mod uploads;
@@ -11,26 +12,30 @@ use crate::protocol::json::{object, Value};
 use crate::sys;
 use crate::users::User;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const CHUNK_BYTES: usize = 128 * 1024;
-/// Files of `/proc` say that they are empty: of those as much as this is read to find their size.
-const SIZELESS_BYTES_MAX: u64 = 1 << 20;
+/// A file whose size only its content tells is held in memory up to here.
+const MEASURED_BYTES_MAX: u64 = 16 << 20;
 const ENTRIES_MAX: usize = 100_000;
 /// The client takes no more either.
 const LIST_BYTES_MAX: usize = 32 << 20;
 const NAME_BYTES_MAX: usize = 255;
 const LINKS_MAX: usize = 40;
+const EPERM: i32 = 1;
+const ETXTBSY: i32 = 26;
 /// Sizes of sparse files and odd times can exceed the integers of the wire.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
+/// Of a directory, or of a file that can be read.
 pub fn stat(path: &Path) -> Outcome<Value> {
-    let metadata = fs::metadata(path).map_err(|error| about(error, path))?;
-    Ok(object([("ok", true.into()), ("stat", stat_value(path, &metadata, metadata.len()))]))
+    let metadata = access::metadata(path).map_err(|error| about(error, path))?;
+    let size = if metadata.is_dir() { metadata.len() } else { Content::open(path)?.size() };
+    Ok(object([("ok", true.into()), ("stat", stat_value(path, &metadata, size))]))
 }
 
 pub fn mkdir(path: &Path, owner: Option<&User>) -> Outcome<()> {
@@ -38,7 +43,8 @@ pub fn mkdir(path: &Path, owner: Option<&User>) -> Outcome<()> {
 }
 
 pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
-    let folder = fs::read_dir(path).map_err(|error| about(error, path))?;
+    let opened = access::open(path, sys::O_DIRECTORY).map_err(|error| about(error, path))?;
+    let folder = fs::read_dir(access::name_of(&opened)).map_err(|error| about(error, path))?;
     frame::write_line(writer, &object([("ok", true.into())]))?;
     let mut entries = Entries::new(writer);
     for (count, entry) in folder.enumerate() {
@@ -47,11 +53,12 @@ pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
             return Err(Fault::too_large(format!("{}: more than {} entries", path.display(), ENTRIES_MAX)));
         }
         // A link is shown as its target, a dangling one as itself; entries that vanished meanwhile are left out.
-        let metadata = match fs::metadata(entry.path()).or_else(|_| entry.metadata()) {
+        let name = path.join(entry.file_name());
+        let metadata = match access::metadata(&name).or_else(|_| entry.metadata()) {
             Ok(metadata) => metadata,
             Err(_) => continue,
         };
-        let mut value = stat_value(&entry.path(), &metadata, metadata.len());
+        let mut value = stat_value(&name, &metadata, metadata.len());
         if let Value::Object(fields) = &mut value {
             fields.insert("name".to_string(), Value::Text(entry.file_name().to_string_lossy().into_owned()));
         }
@@ -66,35 +73,63 @@ pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
 
 /// Sends the stat, then the bytes from `start` to `end` (inclusive) as far as the file reaches.
 pub fn read(path: &Path, start: Option<u64>, end: Option<u64>, writer: &mut impl Write) -> Outcome<()> {
-    regular(path, &fs::metadata(path).map_err(|error| about(error, path))?)?;
-    let options = OpenOptions::new().read(true).custom_flags(sys::O_NONBLOCK | sys::O_NOCTTY).open(path);
-    let mut file = options.map_err(|error| about(error, path))?;
-    let metadata = file.metadata().map_err(|error| about(error, path))?;
-    regular(path, &metadata)?;
-    if metadata.len() > INTEGER_MAX {
-        return Err(Fault::too_large(format!("{}: is too large to be read", path.display())));
-    }
-
-    let mut sizeless = Vec::new();
-    if metadata.len() == 0 {
-        (&mut file).take(SIZELESS_BYTES_MAX).read_to_end(&mut sizeless).map_err(|error| about(error, path))?;
-    }
-    let size = metadata.len().max(sizeless.len() as u64);
+    let mut content = Content::open(path)?;
+    let (metadata, size) = (&content.metadata, content.size());
     let start = start.unwrap_or(0).min(size);
     let length = end.map_or(size, |end| end.saturating_add(1).min(size)).saturating_sub(start);
     let answer = [
         ("ok", true.into()),
-        ("stat", stat_value(path, &metadata, size)),
+        ("stat", stat_value(path, metadata, size)),
         ("length", length.into()),
-        ("version", Value::Text(version(&metadata, size))),
+        ("version", Value::Text(version(metadata, size))),
     ];
     frame::write_line(writer, &object(answer))?;
 
-    if metadata.len() == 0 {
-        send(&mut &sizeless[start as usize..], length, path, writer)
-    } else {
-        file.seek(SeekFrom::Start(start)).map_err(|error| about(error, path))?;
-        send(&mut file, length, path, writer)
+    if let Some(measured) = &content.measured {
+        return send(&mut &measured[start as usize..], length, path, writer);
+    }
+    content.file.seek(SeekFrom::Start(start)).map_err(|error| about(error, path))?;
+    send(&mut content.file, length, path, writer)
+}
+
+struct Content {
+    file: File,
+    metadata: Metadata,
+    /// The whole of a file whose size cannot be trusted.
+    measured: Option<Vec<u8>>,
+}
+
+impl Content {
+    /// Files of `/proc` say that they are empty, those of sysfs that they fill a page, and those of lxcfs whatever it likes:
+    /// only the size of a file on a disk, or of one in memory, is what a reader gets.
+    fn open(path: &Path) -> Outcome<Content> {
+        regular(path, &access::metadata(path).map_err(|error| about(error, path))?)?;
+        let opened = access::open(path, sys::O_NONBLOCK | sys::O_NOCTTY);
+        let mut file = opened.map_err(|error| about(error, path))?;
+        let metadata = file.metadata().map_err(|error| about(error, path))?;
+        regular(path, &metadata)?;
+        if metadata.len() > INTEGER_MAX {
+            return Err(Fault::too_large(format!("{}: is too large to be read", path.display())));
+        }
+        if metadata.len() > 0 && sys::has_true_sizes(&file) {
+            return Ok(Content { file, metadata, measured: None });
+        }
+        let mut bytes = Vec::new();
+        (&mut file).take(MEASURED_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| about(error, path))?;
+        if bytes.len() as u64 <= MEASURED_BYTES_MAX {
+            return Ok(Content { file, metadata, measured: Some(bytes) });
+        }
+        // Network and user file systems have large files, and know their sizes. Where one is wrong the transfer fails.
+        if metadata.len() > MEASURED_BYTES_MAX {
+            return Ok(Content { file, metadata, measured: None });
+        }
+        let message =
+            format!("{}: has more than {} bytes and does not tell its size", path.display(), MEASURED_BYTES_MAX);
+        Err(Fault::too_large(message))
+    }
+
+    fn size(&self) -> u64 {
+        self.measured.as_ref().map_or(self.metadata.len(), |bytes| bytes.len() as u64)
     }
 }
 
@@ -144,7 +179,13 @@ pub enum Written {
 pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer: &mut impl Write) -> Outcome<Written> {
     let target = follow_links(upload.path)?;
     let existing = match fs::symlink_metadata(&target) {
-        Ok(metadata) => regular(&target, &metadata).map(|_| Some(metadata))?,
+        Ok(metadata) => {
+            regular(&target, &metadata)?;
+            if upload.owner.as_ref().map_or(false, |user| user.uid != 0) {
+                may_write(&target)?;
+            }
+            Some(metadata)
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(about(error, &target)),
     };
@@ -185,21 +226,45 @@ pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer:
 }
 
 fn finish(temporary: &mut Temporary, existing: Option<Metadata>, upload: &Upload) -> std::io::Result<()> {
-    let (mode, owner) = match &existing {
-        Some(metadata) => (metadata.mode() & 0o7777, Some((metadata.uid(), metadata.gid()))),
-        None => (upload.mode, upload.owner.as_ref().map(|user| (user.uid, user.gid))),
+    let owner = match &existing {
+        Some(metadata) => Some((metadata.uid(), metadata.gid())),
+        None => upload.owner.as_ref().map(|user| (user.uid, user.gid)),
     };
     if let Some((uid, gid)) = owner {
         let now = temporary.file.metadata()?;
         if (now.uid(), now.gid()) != (uid, gid) {
-            sys::fchown(&temporary.file, uid, gid)?;
+            match sys::fchown(&temporary.file, uid, gid) {
+                // A user that may write another's file cannot give it back; its group it may, if it is in that.
+                Err(error) if existing.is_some() && error.raw_os_error() == Some(EPERM) => {
+                    let _ = sys::fchown(&temporary.file, now.uid(), gid);
+                }
+                result => result?,
+            }
         }
     }
+    let mode = match &existing {
+        Some(old) => access::kept_mode(&temporary.file, old)?,
+        None => upload.mode,
+    };
     // After the owner, whose change would take set-user-id bits away.
     temporary.file.set_permissions(Permissions::from_mode(mode))?;
+    // The disk may commit the new name before the data: without this a loss of power could leave neither the old file nor the new one.
+    if existing.map_or(false, |old| old.len() > 0) {
+        temporary.file.sync_data()?;
+    }
     fs::rename(&temporary.path, &temporary.target)?;
     temporary.kept = true;
     Ok(())
+}
+
+/// A file is replaced by renaming, which asks for the rights to its folder alone.
+fn may_write(target: &Path) -> Outcome<()> {
+    let flags = sys::O_NOFOLLOW | sys::O_NONBLOCK | sys::O_NOCTTY;
+    match OpenOptions::new().write(true).custom_flags(flags).open(target) {
+        // The program runs: the kernel has found that it may be written, and then that it must not be just now.
+        Err(error) if error.raw_os_error() == Some(ETXTBSY) => Ok(()),
+        result => result.map(|_| ()).map_err(|error| about(error, target)),
+    }
 }
 
 fn create_temporary(folder: &Path, name: &[u8], target: &Path) -> Outcome<Temporary> {
@@ -236,7 +301,7 @@ pub fn follow_links(path: &Path) -> Outcome<PathBuf> {
 fn make_folders(path: &Path, owner: Option<&User>) -> Outcome<()> {
     let mut missing = Vec::new();
     for folder in path.ancestors() {
-        match fs::metadata(folder) {
+        match access::metadata(folder) {
             Ok(metadata) if metadata.is_dir() => break,
             Ok(_) => return Err(Fault::invalid(format!("{}: is not a directory", folder.display()))),
             Err(error) if error.kind() == ErrorKind::NotFound => missing.push(folder),

@@ -4,18 +4,24 @@
 //! code is reported, after all output). Only the thread that reads the output moves a process to *ended*.
 
 pub mod attach;
+mod drain;
+mod interpreter;
 pub mod listeners;
 pub mod log;
+pub mod output;
 mod pause;
 pub mod private_ports;
+mod readers;
 pub mod spawn;
 mod stdin_cursor;
 pub mod system;
 pub mod table;
 
 use crate::clock::{self, Stopwatch};
+use crate::process::drain::Drain;
 use crate::process::log::{Log, Stream};
 use crate::process::pause::Pauses;
+use crate::process::readers::Readers;
 use crate::process::stdin_cursor::StdinCursors;
 use crate::process::table::Table;
 use crate::protocol::json::{object, Value};
@@ -27,12 +33,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const READ_BYTES: usize = 32 * 1024;
-/// After the leader's end, other processes may hold its pipes open: its output is complete after this silence, …
-const DRAIN_IDLE: Duration = Duration::from_millis(250);
-/// … and at the latest after this time.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// Bound of the reads past a full lossless log after the leader's end: the size of a pipe.
-const DRAIN_BYTES_MAX: usize = 1 << 20;
 /// Times are counted in steps of at most this, so that a freeze of the sandbox does not count.
 const STEP_MAX: Duration = Duration::from_millis(1000);
 
@@ -61,6 +61,7 @@ pub struct State {
     pub log: Log,
     /// Wait status of the leader, set when it is reaped. Until then no other process can have its pid.
     pub leader: Option<i32>,
+    /// Until the end: its time is over. After it: that is what ended it.
     pub timed_out: bool,
     pub exit: Option<i32>,
     pub ended: Option<Ended>,
@@ -71,6 +72,7 @@ pub struct State {
     pub clients: usize,
     pub stdin_cursors: StdinCursors,
     pub pauses: Pauses,
+    pub readers: Readers,
     /// Write end of standard input (or the terminal), until end of input.
     pub input: Option<Arc<File>>,
     pub terminal: Option<Arc<File>>,
@@ -114,6 +116,7 @@ impl Process {
             clients: 0,
             stdin_cursors: StdinCursors::default(),
             pauses: Pauses::default(),
+            readers: Readers::default(),
             input: None,
             terminal: None,
             watchers: Vec::new(),
@@ -143,6 +146,9 @@ impl Process {
         if let (Value::Object(fields), Some(code), Some(ended)) = (&mut info, state.exit, state.ended) {
             fields.insert("exitCode".to_string(), (code as u64).into());
             fields.insert("endedSeconds".to_string(), ended.seconds.into());
+            if state.timed_out {
+                fields.insert("timedOut".to_string(), true.into());
+            }
         }
         info
     }
@@ -176,11 +182,27 @@ impl State {
         self.watchers.retain(|other| !Arc::ptr_eq(other, watcher));
     }
 
-    /// The paused clients decide what the log can drop.
+    /// Paused clients and readers decide what the log can drop.
     pub fn change_pauses(&mut self, change: impl FnOnce(&mut Pauses)) {
         change(&mut self.pauses);
-        self.log.hold(self.pauses.hold());
+        self.hold();
         self.wake_supervisor();
+    }
+
+    /// Wakes the process if it waited for room.
+    pub fn change_readers<T>(&mut self, change: impl FnOnce(&mut Readers) -> T) -> T {
+        let changed = change(&mut self.readers);
+        let was_full = self.log.is_full();
+        self.hold();
+        if was_full && !self.log.is_full() {
+            self.wake_supervisor();
+        }
+        changed
+    }
+
+    fn hold(&mut self) {
+        let holds = [self.pauses.hold(), self.readers.hold()];
+        self.log.hold(holds.iter().flatten().min().copied());
     }
 
     /// Whether a client may still ask for its output or its end.
@@ -216,7 +238,7 @@ pub fn supervise(
     loop {
         let mut fds = vec![PollFd::new(wake, POLLIN)];
         let mut polled = Vec::new();
-        let (connected, paused) = {
+        let (connected, waited_for) = {
             let state = process.state();
             if state.leader.is_some() && drain.is_none() {
                 drain = Some(Drain::new(&outputs));
@@ -228,7 +250,8 @@ pub fn supervise(
                     polled.push((index, room));
                 }
             }
-            (state.clients > 0 || state.pauses.any(), state.pauses.any())
+            let paused = state.pauses.any();
+            (state.clients > 0 || paused, paused || state.readers.expects())
         };
         if let Some(drain) = &drain {
             if outputs.is_empty() || drain.over() {
@@ -237,13 +260,15 @@ pub fn supervise(
         }
         let step = match &drain {
             Some(drain) => Some(drain.left()),
-            None if paused => Some(deadlines.step(connected).unwrap_or(STEP_MAX)),
+            None if waited_for => Some(deadlines.step(connected).unwrap_or(STEP_MAX)),
             None => deadlines.step(connected),
         };
         sys::poll(&mut fds, step);
         let passed = stopwatch.next(step.unwrap_or(STEP_MAX));
-        if paused {
-            process.state().change_pauses(|pauses| pauses.pass(passed));
+        if waited_for {
+            let mut state = process.state();
+            state.change_pauses(|pauses| pauses.pass(passed));
+            state.change_readers(|readers| readers.pass(passed));
         }
         if let Some(drain) = &mut drain {
             drain.pass(passed);
@@ -286,10 +311,14 @@ pub fn supervise(
         }
     }
     let code = {
-        let state = process.state();
-        match sys::exit_code(state.leader.unwrap_or(0)) {
-            137 if state.timed_out => TIMEOUT_EXIT_CODE,
-            code => code,
+        let mut state = process.state();
+        let code = sys::exit_code(state.leader.unwrap_or(0));
+        // It may have ended by itself just before.
+        state.timed_out &= code == 137;
+        if state.timed_out {
+            TIMEOUT_EXIT_CODE
+        } else {
+            code
         }
     };
     process.end(code);
@@ -342,45 +371,5 @@ impl Deadlines {
             return true;
         }
         false
-    }
-}
-
-/// The time after the leader's end in which its last output is read.
-struct Drain {
-    left: Duration,
-    idle_left: Duration,
-    bytes: usize,
-    /// Bytes in the pipes at the leader's end; all of them are read, however long that takes.
-    owed: usize,
-    /// Whether the last look at the outputs found nothing.
-    quiet: bool,
-}
-
-impl Drain {
-    fn new(outputs: &[(Stream, File)]) -> Drain {
-        let owed = outputs.iter().map(|(_, output)| sys::unread_bytes(output)).sum();
-        Drain { left: DRAIN_MAX, idle_left: DRAIN_IDLE, bytes: 0, owed, quiet: false }
-    }
-
-    fn read(&mut self, count: usize) {
-        self.bytes += count;
-        self.idle_left = DRAIN_IDLE;
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.left = self.left.saturating_sub(time);
-        self.idle_left = self.idle_left.saturating_sub(time);
-    }
-
-    fn left(&self) -> Duration {
-        self.idle_left.min(self.left)
-    }
-
-    fn over(&self) -> bool {
-        let none = Duration::from_secs(0);
-        if self.quiet && self.idle_left == none {
-            return true;
-        }
-        self.bytes >= self.owed && (self.left == none || self.bytes - self.owed >= DRAIN_BYTES_MAX)
     }
 }

@@ -8,7 +8,7 @@ use crate::files::uploads::Uploads;
 use crate::files::{self, Upload, Written};
 use crate::process::attach::{self, wait_for_end};
 use crate::process::listeners;
-use crate::process::log::Stream;
+use crate::process::output;
 use crate::process::spawn::{spawn, Inheritance};
 use crate::process::system;
 use crate::process::table::Table;
@@ -18,7 +18,7 @@ use crate::protocol::frame::{self, kind, Entries};
 use crate::protocol::json::{self, object, Value};
 use crate::protocol::request::Request;
 use crate::sys;
-use crate::users;
+use crate::users::{self, User};
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -36,9 +36,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 const LINGER_READS_MAX: usize = 4096;
 const WAIT_MS_MAX: u64 = 24 * 3600 * 1000;
-const OUTPUT_BYTES: usize = 128 * 1024;
 const OFFSET_MAX: u64 = (1 << 53) - 1;
 const CREDIT_DEFAULT: u64 = 256 * 1024;
+/// A reader can hold its process back so long without reading.
+const STALL_MS_MAX: u64 = 60_000;
 const CLIENT_BYTES_MAX: usize = 64;
 
 pub struct Guest {
@@ -179,7 +180,7 @@ fn handle(
         }
         "output" => {
             let bytes_max = request.optional_integer("bytesMax", 0, OFFSET_MAX)?;
-            return output(&*find()?, bytes_max, &mut writer);
+            return output::send(&*find()?, bytes_max, &mut writer);
         }
         "attach" => {
             let process = find()?;
@@ -187,11 +188,12 @@ fn handle(
             let credit = request.optional_integer("credit", 0, OFFSET_MAX)?.unwrap_or(CREDIT_DEFAULT);
             let input_offset = request.optional_integer("inputOffset", 0, OFFSET_MAX)?.unwrap_or(0);
             let client = request.optional_text("client")?;
+            let stall = request.optional_integer("stallMs", 0, STALL_MS_MAX)?.unwrap_or(STALL_MS_MAX);
             if client.map_or(false, |name| name.is_empty() || name.len() > CLIENT_BYTES_MAX) {
                 return Err(Fault::invalid(format!("client: must be 1 to {} bytes", CLIENT_BYTES_MAX)));
             }
             let early = reader.buffer().to_vec();
-            let request = attach::Request { offset, credit, client, input_offset };
+            let request = attach::Request { offset, credit, client, input_offset, stall: Duration::from_millis(stall) };
             return attach::attach(&process, stream, &mut writer, &early, &request);
         }
         "signal" => {
@@ -209,22 +211,30 @@ fn handle(
             table.release(request.process_id()?)?;
             ok()
         }
-        "stat" => files::stat(&request.path()?)?,
-        "list" => return files::list(&request.path()?, &mut writer),
+        "stat" => {
+            act_as_user(&request)?;
+            files::stat(&request.path()?)?
+        }
+        "list" => {
+            act_as_user(&request)?;
+            return files::list(&request.path()?, &mut writer);
+        }
         "mkdir" => {
+            let owner = act_as_user(&request)?;
             let path = request.path()?;
             guest.protected.refuse_inside(&path)?;
-            let owner = request.optional_text("user")?.map(users::find).transpose()?;
             files::mkdir(&path, owner.as_ref())?;
             ok()
         }
         "remove" => {
+            act_as_user(&request)?;
             let path = request.path()?;
             guest.protected.refuse_holding(&path)?;
             remove(&path)?;
             ok()
         }
         "read" => {
+            act_as_user(&request)?;
             let offset = |key| request.optional_integer(key, 0, OFFSET_MAX);
             return files::read(&request.path()?, offset("start")?, offset("end")?, &mut writer);
         }
@@ -314,21 +324,6 @@ fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
     Ok(entries.end()?)
 }
 
-/// Sends one stream after the other, and joins the pieces of each.
-fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) -> Outcome<()> {
-    let (end, last, bytes) = {
-        let state = process.state();
-        (state.log.end(), state.end_told, state.log.bytes() as u64)
-    };
-    if bytes_max.map_or(false, |most| bytes > most) {
-        return Err(Fault::too_large(format!("process '{}' has {} bytes of output", process.id, bytes)));
-    }
-    frame::write_line(writer, &object([("ok", true.into())]))?;
-    send_output(process, end, writer)?;
-    process.state().taken |= last;
-    Ok(())
-}
-
 /// Starts a process unless its id is known, and waits for its end. Output of at most `bytesMax` follows the answer; a client that
 /// has it all acknowledges that, which releases the process.
 fn run(
@@ -363,7 +358,7 @@ fn run(
     if !has_output {
         return Ok(writer.write_all(&answer)?);
     }
-    send_output(&process, end, &mut answer)?;
+    output::send_frames(&process, end, &mut answer)?;
     writer.write_all(&answer)?;
     process.state().taken = true;
     stream.set_read_timeout(Some(LINGER_IDLE))?;
@@ -371,25 +366,6 @@ fn run(
         guest.table.release(id)?;
     }
     Ok(())
-}
-
-fn send_output(process: &Process, end: u64, writer: &mut impl Write) -> Outcome<()> {
-    for (stream, kind) in [(Stream::Stdout, kind::STDOUT), (Stream::Stderr, kind::STDERR)] {
-        let mut cursor = 0;
-        loop {
-            let gathered = process.state().log.gather(stream, cursor, end, OUTPUT_BYTES);
-            let (offset, reached, data) = match gathered {
-                Some(gathered) => gathered,
-                None => break,
-            };
-            let mut frame = Vec::new();
-            frame::push(&mut frame, kind, &offset.to_be_bytes(), &data);
-            writer.write_all(&frame)?;
-            cursor = reached;
-        }
-    }
-    let truncated = process.state().log.truncated();
-    Ok(frame::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?)
 }
 
 fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
@@ -404,7 +380,21 @@ fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
     }
 }
 
+/// An operation on files has the rights of its user, root's without one, until its thread ends.
+fn act_as_user(request: &Request) -> Outcome<Option<User>> {
+    let user = request.optional_text("user")?.map(users::find).transpose()?;
+    if let Some(User { name, uid, gid, groups, .. }) = &user {
+        // Root has all rights, whatever its groups are.
+        if *uid != 0 {
+            sys::act_as(*uid, *gid, groups)
+                .map_err(|error| Fault::invalid(format!("user: cannot act as {}: {}", name, error)))?;
+        }
+    }
+    Ok(user)
+}
+
 fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut impl Write) -> Outcome<()> {
+    let owner = act_as_user(request)?;
     let path = request.path()?;
     guest.protected.refuse_inside(&files::follow_links(&path)?)?;
     let upload = Upload {
@@ -412,7 +402,7 @@ fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut 
         resume: request.optional_text("resume")?,
         bytes_max: request.optional_integer("bytesMax", 0, OFFSET_MAX)?,
         mode: request.optional_integer("mode", 0, 0o7777)?.unwrap_or(0o644) as u32,
-        owner: request.optional_text("user")?.map(users::find).transpose()?,
+        owner,
     };
     let (bytes, paused) = match files::write(&upload, &guest.uploads, reader, writer)? {
         Written::Whole(bytes) => (bytes, None),

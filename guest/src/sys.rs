@@ -1,15 +1,21 @@
 //! The libc calls that std has no name for, each behind a safe function.
 
+mod acting;
 mod child;
+mod filesystem;
 mod inspect;
 mod machine;
+mod open;
 mod poll;
 mod signals;
 mod terminal;
 
+pub use acting::{act_as, file_uid, hold_acting};
 pub use child::{raise_file_limit, ChildSetup, FileLimit, FAULT_CWD, FAULT_USER};
+pub use filesystem::has_true_sizes;
 pub use inspect::{listening_port, open_process, process_group, signal_process};
 pub use machine::{add_entropy, interface_up, set_hostname, since_boot};
+pub use open::open_strictly;
 pub use poll::{poll, set_nonblocking, unread_bytes, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 pub use signals::{
     become_subreaper, exit_code, kill, others_live, reap, Signals, SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM,
@@ -30,6 +36,7 @@ pub const O_NOFOLLOW: i32 = 0o100000;
 pub const O_DIRECTORY: i32 = 0o200000;
 #[cfg(not(target_arch = "aarch64"))]
 pub const O_NOFOLLOW: i32 = 0o400000;
+pub const O_PATH: i32 = 0o10000000;
 const O_WRONLY: c_int = 1;
 const O_RDWR: c_int = 2;
 const O_CLOEXEC: c_int = 0o2000000;

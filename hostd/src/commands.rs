@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
-use crate::{inode_numbers, limits, network, open_files, overlay, remove, run_folder, shown_files, subvolume, volume};
+use crate::{
+    fork_generation, inode_numbers, limits, network, open_files, overlay, remove, run_folder, shown_files, subvolume,
+    volume,
+};
 
 /// `None` for any other command.
 pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
@@ -20,6 +23,7 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
         "run-folder" => |args: &mut Args| run_folder::make_own(&only_path(args, "dir")?),
         "source" => |args: &mut Args| run_folder::make_source(&only_path(args, "dir")?),
         "limits" => show_limits,
+        "fork-generation" => write_generation,
         "number" => number,
         "forget-origins" => |args: &mut Args| overlay::origins::forget(&only_path(args, "dir")?),
         "forget-sizes" => forget_sizes,
@@ -114,6 +118,12 @@ fn show_limits(args: &mut Args) -> Result<(), Error> {
     let request = limits::Request::from_args(args)?;
     args.finish()?;
     limits::show(&request)
+}
+
+fn write_generation(args: &mut Args) -> Result<(), Error> {
+    let request = fork_generation::Request::from_args(args)?;
+    args.finish()?;
+    fork_generation::write(&request)
 }
 
 fn delete_link(args: &mut Args) -> Result<(), Error> {

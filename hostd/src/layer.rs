@@ -17,10 +17,14 @@ use stream::Stream;
 use tar::Tar;
 use tree::{Limits, Tree};
 
+/// Above what any image of that many files has, and a bound on the memory of one that has nothing but folders.
+const FOLDER_BYTES_MAX: usize = 64 << 20;
+
 pub fn command(mut args: Args) -> Result<(), Error> {
     let blob = args.path("blob")?;
     let bytes_max = args.number("bytes-max")?;
-    let limits = Limits { files: args.number("files-max")?, depth: args.number("depth-max")? };
+    let (files, depth) = (args.number("files-max")?, args.number("depth-max")?);
+    let limits = Limits { files, depth, folder_bytes: FOLDER_BYTES_MAX };
     let target = args.optional_path("target")?;
     let lowers = args.optional_paths("lower")?;
     let plain = args.optional_text("plain")?.map_or(false, |value| value == "yes");

@@ -5,6 +5,7 @@
 //!     atoll-hostd serve   --socket PATH
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …] [--hide DIR]
 //!     atoll-hostd alone   --hide DIR [--keep DIR] -- PROGRAM [ARGUMENT …]
+//!     atoll-hostd within  [--group DIR …] -- PROGRAM [ARGUMENT …]
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
 //!     atoll-hostd volume  --source DIR --target DIR --range START:COUNT --read-only yes|no
 //!     atoll-hostd adopt-index --work DIR
@@ -21,18 +22,26 @@
 //!     atoll-hostd network --pid PID --start TICK --link NAME --address IP --mac MAC --gateway IP --gateway-mac MAC [--held IP [--close yes]]
 //!     atoll-hostd link-delete --link NAME
 //!     atoll-hostd freeze  --group DIR [--group DIR …]
+//!     atoll-hostd fork-generation --pid PID --start TICK --owner ID --value DIGITS
+//!     atoll-hostd hold    --first PID --hooks DIR --group DIR [--group DIR …]
 //!     atoll-hostd await-unconnected --pid NUMBER
+//!     atoll-hostd check-dump --images DIR --beside DIR --posix-locks kept|lost --semaphores kept|lost --group DIR [--group DIR …]
+//!     atoll-hostd empty-robust-lists --group DIR [--group DIR …]
 //!     atoll-hostd await-dumps --runc-root DIR --timeout-ms NUMBER
 //!     atoll-hostd end-tools --path PATH [--path PATH …]
 //!     atoll-hostd end-criu --lazy-pages end|leave --dir DIR [--dir DIR …]
 //!     atoll-hostd share-pages --like DIR --dir DIR
 //!     atoll-hostd unpack-layer --blob FILE --bytes-max N --files-max N --depth-max N [--target DIR [--lower DIR …]] [--plain yes]
+//!     atoll-hostd reserve --pool DIR --file FILE --ahead BYTES --chunk BYTES --leave BYTES
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
 mod alone;
 mod commands;
 mod connect;
+mod criu_image;
+mod dump_check;
+mod fork_generation;
 mod inode_numbers;
 mod layer;
 mod limits;
@@ -45,13 +54,15 @@ mod process;
 mod protocol;
 mod relay;
 mod remove;
+mod reserve;
 mod run_folder;
 mod shown_files;
 mod subvolume;
 mod sys;
 mod volume;
+mod within;
 
-use process::{freeze, launch, strays, unconnected};
+use process::{freeze, hold, launch, robust_lists, strays, unconnected};
 use protocol::args::Args;
 use sys::channel::Channel;
 use sys::Error;
@@ -69,6 +80,9 @@ fn run() -> Result<(), Error> {
     if command == "alone" {
         return alone::command(given);
     }
+    if command == "within" {
+        return within::command(given);
+    }
     let mut args = Args::parse(given)?;
     if let Some(done) = commands::run(&command, &mut args) {
         return done;
@@ -81,8 +95,12 @@ fn run() -> Result<(), Error> {
         }
         "unpack-layer" => layer::command(args),
         "share-pages" => pages::command(args),
+        "reserve" => reserve::command(args),
         "freeze" => freeze::command(args),
+        "hold" => hold::command(args),
         "await-unconnected" => unconnected::command(args),
+        "check-dump" => dump_check::command(args),
+        "empty-robust-lists" => robust_lists::command(args),
         "await-dumps" => strays::await_dumps(args),
         "end-tools" => strays::end_tools(args),
         "end-criu" => strays::end_criu(args),

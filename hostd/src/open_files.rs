@@ -1,19 +1,17 @@
 //! What an image of CRIU says of the files that processes had open (`files.img`, its images/fdinfo.proto and images/regfile.proto).
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::criu_image::{fields, of_each_entry, varint, LENGTH_DELIMITED};
 use crate::sys::Error;
 
-/// Two magic numbers; entries of a length and a message follow.
-const HEADER_BYTES: usize = 8;
 /// Of a message: what a regular file is; its path and its size in that.
 const REGULAR: u64 = 3;
 const NAME: u64 = 6;
 const SIZE: u64 = 8;
-const LENGTH_DELIMITED: u64 = 2;
 
 /// Makes `to` what `from` is, but for the sizes of the given files, which CRIU compares at a restore: those of files of the kernel change
 /// with what they say. An entry that is not understood stays as it is, for CRIU to judge.
@@ -37,33 +35,6 @@ pub fn forget_sizes(from: &Path, to: &Path, files: &[PathBuf]) -> Result<(), Err
         out.write_all(entry).map_err(failed)
     })?;
     out.flush().map_err(failed)
-}
-
-/// The first entry comes with the header of the file, each other one with nothing.
-fn of_each_entry(path: &Path, mut work: impl FnMut(&[u8], &[u8]) -> Result<(), Error>) -> Result<(), Error> {
-    let failed = |error| Error::io("read", path.display(), error);
-    let file = File::open(path).map_err(failed)?;
-    let mut left = file.metadata().map_err(failed)?.len();
-    let mut input = BufReader::new(file);
-    let mut header = vec![0; HEADER_BYTES];
-    input.read_exact(&mut header).map_err(failed)?;
-    left = left.saturating_sub(HEADER_BYTES as u64);
-    let mut entry = Vec::new();
-    while left > 0 {
-        let mut length = [0; 4];
-        input.read_exact(&mut length).map_err(failed)?;
-        let length = u64::from(u32::from_le_bytes(length));
-        left = left.saturating_sub(4);
-        if length > left {
-            return Err(Error::new(format!("{}: an entry is longer than the file", path.display())));
-        }
-        entry.resize(length as usize, 0);
-        input.read_exact(&mut entry).map_err(failed)?;
-        left -= length;
-        work(&header, &entry)?;
-        header.clear();
-    }
-    Ok(())
 }
 
 /// The entry without its size, if it is of one of the files and has one.
@@ -91,80 +62,17 @@ fn without_size(entry: &[u8], files: &[PathBuf]) -> Option<Vec<u8>> {
     Some(changed)
 }
 
-struct Field<'a> {
-    number: u64,
-    whole: &'a [u8],
-    /// Of a field with a length.
-    content: &'a [u8],
-}
-
-/// The fields of a protobuf message; `None` where it is none.
-fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
-    let mut found = Vec::new();
-    let mut rest = message;
-    while !rest.is_empty() {
-        let (key, after) = read_varint(rest)?;
-        let (content, next) = match key & 7 {
-            0 => (&after[..0], read_varint(after)?.1),
-            1 => (&after[..0], after.get(8..)?),
-            LENGTH_DELIMITED => {
-                let (length, after) = read_varint(after)?;
-                let length = usize::try_from(length).ok()?;
-                (after.get(..length)?, &after[length..])
-            }
-            5 => (&after[..0], after.get(4..)?),
-            _ => return None,
-        };
-        found.push(Field { number: key >> 3, whole: &rest[..rest.len() - next.len()], content });
-        rest = next;
-    }
-    Some(found)
-}
-
-fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some((value, &bytes[at + 1..]));
-        }
-    }
-    None
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn number(field: u64, value: u64) -> Vec<u8> {
-        [varint(field << 3), varint(value)].concat()
-    }
-
-    fn text(field: u64, value: &[u8]) -> Vec<u8> {
-        [varint(field << 3 | LENGTH_DELIMITED), varint(value.len() as u64), value.to_vec()].concat()
-    }
+    use crate::criu_image::building::{image, message, number};
 
     fn file(id: u64, name: &str, size: Option<u64>) -> Vec<u8> {
-        let mut regular = [number(1, id), number(2, 0o100000), number(3, 0), text(5, &number(1, 0))].concat();
-        regular.extend([text(NAME, name.as_bytes()), number(7, 1234)].concat());
+        let mut regular = [number(1, id), number(2, 0o100000), number(3, 0), message(5, &[number(1, 0)])].concat();
+        regular.extend([message(NAME, &[name]), number(7, 1234)].concat());
         regular.extend(size.map(|size| number(SIZE, size)).unwrap_or_default());
         regular.extend(number(10, 0o100444));
-        [number(1, 1), number(2, id), text(REGULAR, &regular)].concat()
-    }
-
-    fn image(entries: &[Vec<u8>]) -> Vec<u8> {
-        let framed = entries.iter().map(|entry| [(entry.len() as u32).to_le_bytes().to_vec(), entry.clone()].concat());
-        [b"\x19CVT810V".to_vec(), framed.collect::<Vec<_>>().concat()].concat()
+        [number(1, 1), number(2, id), message(REGULAR, &[regular])].concat()
     }
 
     fn changed(name: &str, content: &[u8]) -> (Result<(), Error>, Option<Vec<u8>>) {
@@ -181,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_named_files_lose_their_sizes_and_nothing_else_changes() {
-        let pipe = [number(1, 2), number(2, 9), text(17, &number(1, 9))].concat();
+        let pipe = [number(1, 2), number(2, 9), message(17, &[number(1, 9)])].concat();
         let of = |stat, loadavg| {
             let others = [file(1, "/etc/passwd", Some(900)), file(2, "/proc/stat", stat), pipe.clone()];
             image(
@@ -199,9 +107,9 @@ mod tests {
     fn what_is_not_understood_stays_and_what_is_cut_off_is_an_error() {
         let odd = vec![
             vec![0xff; 12],
-            text(REGULAR, &[0x0f]),
+            message(REGULAR, &[[0x0f]]),
             vec![],
-            text(REGULAR, &text(NAME, b"/proc/stat")),
+            message(REGULAR, &[message(NAME, &["/proc/stat"])]),
             b"\x1a\x7f".to_vec(),
         ];
         assert_eq!(changed("odd", &image(&odd)).1, Some(image(&odd)));

@@ -2,6 +2,8 @@
 
 pub mod ends;
 pub mod freeze;
+pub mod hold;
 pub mod launch;
+pub mod robust_lists;
 pub mod strays;
 pub mod unconnected;

@@ -54,8 +54,14 @@ extern "C" {
     fn capget(header: *mut u32, data: *mut u32) -> c_int;
     fn capset(header: *mut u32, data: *const u32) -> c_int;
     fn setrlimit(resource: c_int, limit: *const [u64; 2]) -> c_int;
+    fn fallocate(fd: c_int, mode: c_int, start: i64, length: i64) -> c_int;
+    fn fstatfs(fd: c_int, into: *mut [u64; 15]) -> c_int;
 }
 
+#[cfg(target_arch = "aarch64")]
+const SYS_GET_ROBUST_LIST: c_long = 100;
+#[cfg(not(target_arch = "aarch64"))]
+const SYS_GET_ROBUST_LIST: c_long = 274;
 // These numbers are the same on every architecture (asm-generic/unistd.h).
 const SYS_OPEN_TREE: c_long = 428;
 const SYS_MOVE_MOUNT: c_long = 429;
@@ -82,6 +88,10 @@ const CLONE_NEWNET: c_int = 0x4000_0000;
 pub const O_TMPFILE: c_int = 0o20040000;
 #[cfg(not(target_arch = "aarch64"))]
 pub const O_TMPFILE: c_int = 0o20200000;
+
+pub const ENOTTY: c_int = 25;
+pub const ENOSPC: c_int = 28;
+pub const EOPNOTSUPP: c_int = 95;
 
 pub const MS_NOSUID: c_ulong = 2;
 pub const MS_NODEV: c_ulong = 4;
@@ -175,6 +185,22 @@ pub fn control<Args>(
 /// The same with the error of the kernel alone.
 pub fn try_control<Args>(file: &impl AsRawFd, request: u64, args: &mut Args) -> io::Result<()> {
     done(unsafe { ioctl(file.as_raw_fd(), request as c_ulong, args as *mut Args) })
+}
+
+/// Gives a range of a file its blocks, and leaves its content and its length as they are.
+pub fn allocate(file: &impl AsRawFd, start: u64, length: u64) -> io::Result<()> {
+    const FALLOC_FL_KEEP_SIZE: c_int = 1;
+    // SAFETY: the descriptor is open while `file` is borrowed, and the call takes numbers alone.
+    done(unsafe { fallocate(file.as_raw_fd(), FALLOC_FL_KEEP_SIZE, start as i64, length as i64) })
+}
+
+/// What programs without privileges can still write to the file system of a file.
+pub fn available_bytes(file: &impl AsRawFd) -> io::Result<u64> {
+    // `struct statfs` of all 64-bit architectures begins with the kind, the size of a block, and the blocks: all, free, available.
+    let mut found = [0u64; 15];
+    // SAFETY: the kernel writes a `struct statfs`, 120 bytes on 64-bit architectures, which `found` has.
+    done(unsafe { fstatfs(file.as_raw_fd(), &mut found) })?;
+    Ok(found[1] * found[4])
 }
 
 /// This process gets the processor when no other wants it, and the disk after others where the kernel orders its use.
@@ -445,6 +471,24 @@ pub fn thread_id() -> i32 {
 /// The thread must be one of this process that has not ended.
 pub fn interrupt_thread(thread: i32) {
     unsafe { tgkill(getpid(), thread, SIGUSR1) };
+}
+
+/// Address of the head of the list of robust mutexes that a thread holds, in the memory of its process; 0 where it has none.
+pub fn robust_list(thread: i32) -> io::Result<u64> {
+    let (mut head, mut bytes) = (0u64, 0u64);
+    // SAFETY: the kernel writes an address and a size, to variables of these sizes.
+    let result = unsafe { syscall(SYS_GET_ROBUST_LIST, thread as c_long, &mut head, &mut bytes) };
+    match result {
+        0 => Ok(head),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Of the calling thread.
+#[cfg(test)]
+pub fn set_robust_list(head: u64) {
+    // SAFETY: the list of this thread lives until the test sets the thread's own again.
+    assert_eq!(unsafe { syscall(SYS_GET_ROBUST_LIST - 1, head, 24usize) }, 0);
 }
 
 /// As many open files as the process may have at all.

@@ -1,9 +1,10 @@
 # CRIU, for checkpoints with memory, judged by a real dump and restore: distributions' own often fails on newer kernels. The
-# newest release is built from the source package of Debian sid, with a change without which memory cannot come lazily. Where
-# that cannot be done the system's own serves, if it works. Without a working CRIU everything but full checkpoints works,
-# so nothing here fails setup.
+# newest release is built from the source package of Debian sid, with the changes in criu-changes/. Where that cannot be done the
+# system's own serves, if it works. Without a working CRIU everything but full checkpoints works, so nothing here fails setup.
 
-criu_change=$ATOLL_ROOT/scripts/setup/criu-lazy-pages.sed
+# A folder for each change, named after what it mends; a file of it is a sed script for the file of the source at the same path. Its
+# first line says how many lines of a source that it was made for it removes or adds.
+criu_changes=$ATOLL_ROOT/scripts/setup/criu-changes
 
 criu_build_packages=(
   make gcc libc6-dev pkg-config python3 xz-utils
@@ -14,7 +15,7 @@ criu_build_packages=(
 install_criu() {
   local built=yes
   name_by_content criu
-  if criu_works "$ATOLL_IMAGE_DIR/criu/criu" && cmp --silent "$criu_change" "$ATOLL_IMAGE_DIR/criu/lazy-pages.sed"; then
+  if criu_works "$ATOLL_IMAGE_DIR/criu/criu" && diff --recursive --brief "$criu_changes" "$ATOLL_IMAGE_DIR/criu/changes" &>/dev/null; then
     say "criu-$(current_image criu) passes a real dump and restore"
     return
   fi
@@ -74,14 +75,17 @@ build_criu() {
   mkdir "$build/source"
   unpack_criu "$build"
   new=$(new_image_folder)
-  # Both files are read by others: what was tried here, and, by the server, that it succeeded.
-  cp "$criu_change" "$new/lazy-pages.sed"
-  if change_criu "$build/source/criu/uffd.c"; then
-    touch "$new/lazy-pages"
-  else
-    say 'this release does not take the change for lazy memory, which will be unavailable'
-    rm -rf "$build/source"/* && unpack_criu "$build"
-  fi
+  # What was tried here, for the next setup; and a mark for each change that succeeded, for the server.
+  cp --recursive "$criu_changes" "$new/changes"
+  local change
+  for change in "$criu_changes"/*; do
+    change=$(basename "$change")
+    if change_criu "$change" "$build/source"; then
+      touch "$new/$change"
+    else
+      say "this release of CRIU does not take the change $change"
+    fi
+  done
   # The library for TLS between page servers is not used here.
   make --directory "$build/source" --jobs "$(nproc)" NO_GNUTLS=1 criu
   criu_works "$build/source/criu/criu"
@@ -93,10 +97,22 @@ unpack_criu() {
   tar --extract --file "$1"/criu_*.orig.tar.* --directory "$1/source" --strip-components=1
 }
 
-# change_criu FILE: fails when the file is not one that the change was made for.
+# change_criu CHANGE SOURCE: changes all files or none; fails when one of them is not what the change was made for.
 change_criu() {
-  [ "$(grep -c 'UFFD_EVENT_REMOVE && ioctl(' "$1")" = 1 ] && [ "$(grep -c ' drop_iovs(.*, int len)\| __drop_iovs(.*, int len)' "$1")" = 2 ] &&
-    sed --in-place --file "$criu_change" "$1"
+  local script name changed lines file draft
+  draft=$(mktemp -d "$2/.change-XXXXXX")
+  while read -r script; do
+    name=${script%.sed}
+    file=$2/$name
+    changed=$draft/$name
+    [ -f "$file" ] || return 1
+    mkdir -p "$(dirname "$changed")"
+    sed --file "$criu_changes/$1/$script" "$file" >"$changed"
+    lines=$(diff "$file" "$changed" | grep -c '^[<>]' || true)
+    [ "$lines" = "$(sed -n '1s/^# lines: //p' "$criu_changes/$1/$script")" ] || return 1
+  done < <(cd "$criu_changes/$1" && find . -name '*.sed' -printf '%P\n')
+  cp --recursive "$draft/." "$2/"
+  rm -rf "$draft"
 }
 
 # fetch_criu_source FOLDER: puts the upstream tarball there, checked against apt's signed index.

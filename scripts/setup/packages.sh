@@ -9,6 +9,7 @@ needed_packages=(
   nftables         # packet rules
   iproute2         # links and routes of sandboxes
   dnsmasq-base     # the forwarder that sandboxes ask
+  postgresql       # the private database
   lxcfs            # the memory, processors and uptime that sandboxes see
   util-linux mount # losetup, mount, flock
   procps           # sysctl, ps
@@ -32,7 +33,33 @@ install_packages() {
   else
     wanted+=(cargo rustc)
   fi
-  apt_install "${wanted[@]}"
+  # Debian's package would make and start a cluster of its own; Atoll has one in its data directory.
+  local no_cluster=/etc/postgresql-common/createcluster.d/atoll-setup.conf status=0
+  mkdir -p "$(dirname "$no_cluster")"
+  echo 'create_main_cluster = false' >"$no_cluster"
+  apt_install "${wanted[@]}" || status=$?
+  rm -f "$no_cluster"
+  [ "$status" = 0 ] || return "$status"
+  keep_postgresql
+}
+
+# A database stays with the version that made it. An upgrade of the distribution calls the package of that version superfluous, and must not remove it.
+keep_postgresql() {
+  local folder
+  for folder in /usr/lib/postgresql/*/bin; do
+    folder=${folder%/bin}
+    if package_installed "postgresql-${folder##*/}"; then apt-mark manual "postgresql-${folder##*/}" >/dev/null; fi
+  done
+}
+
+# The user that the private database runs as: PostgreSQL refuses root, and the user of Debian's own clusters is not touched.
+install_database_user() {
+  if id atoll-db >/dev/null 2>&1; then
+    say 'atoll-db is present'
+    return
+  fi
+  useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin atoll-db
+  say 'made the user atoll-db'
 }
 
 # find_cargo: true when a cargo of at least rust_minimum is on the PATH or where rustup puts it.

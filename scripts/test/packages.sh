@@ -1,10 +1,9 @@
-# What only the tests need of Debian: a PostgreSQL server, a browser and Caddy for the end-to-end tests, and the program of
+# What only the tests need of Debian: a browser and Caddy for the end-to-end tests, and the program of
 # Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
 # `docker-registry` and `musl-tools` are for images that tests build and fetch.
 
 install_test_packages() {
-  local missing=() no_cluster=/etc/postgresql-common/createcluster.d/atoll-test.conf
-  [ -n "${TEST_DATABASE_URL:-}" ] || [ -d /usr/lib/postgresql ] || missing+=(postgresql)
+  local missing=()
   command -v chromium >/dev/null || missing+=(chromium)
   command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
   command -v caddy >/dev/null || missing+=(caddy)
@@ -17,10 +16,7 @@ install_test_packages() {
     return 1
   fi
   echo "installing ${missing[*]}"
-  # Debian's package would make and start a cluster of its own; the tests bring theirs.
-  mkdir -p "$(dirname "$no_cluster")"
-  echo 'create_main_cluster = false' >"$no_cluster"
-  # Nor must Caddy and the registry begin to serve on ports of this machine.
+  # Caddy and the registry must not begin to serve on ports of this machine.
   local service hushed=() status=0
   for service in caddy docker-registry; do
     if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *" $service "* ]]; then hushed+=("$service"); fi
@@ -30,7 +26,6 @@ install_test_packages() {
     export DEBIAN_FRONTEND=noninteractive
     apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"
   ) >"$test_dir/apt.log" 2>&1 </dev/null || status=1
-  rm -f "$no_cluster"
   if [ ${#hushed[@]} != 0 ]; then
     systemctl unmask --runtime --quiet "${hushed[@]}"
     systemctl disable --quiet "${hushed[@]}"

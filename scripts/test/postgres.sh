@@ -1,11 +1,11 @@
-# A private PostgreSQL for the tests that want one beside PGlite: its own folder, a free port on loopback, a password
-# made for this run. Nothing of the machine's own PostgreSQL is touched.
+# The PostgreSQL server of the tests: its own folder, a free port on loopback, a password made for this run. Nothing of the
+# machine's own PostgreSQL is touched.
 
 start_postgres() {
   local bin port password
   bin=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort --version-sort | tail -n 1)
   if [ -z "$bin" ] || ! id postgres >/dev/null 2>&1; then
-    echo 'test: no PostgreSQL; install the package postgresql, or set TEST_DATABASE_URL' >&2
+    echo 'test: no PostgreSQL; npm run setup installs it, or set TEST_DATABASE_URL' >&2
     return 1
   fi
   postgres_dir=$(mktemp -d /tmp/atoll-postgres.XXXXXX)

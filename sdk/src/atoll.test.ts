@@ -75,6 +75,10 @@ test('errors: each code of the service has a class of its own, in both halves of
 test('errors: what is no answer of Atoll, an unknown code and a server that is not there are told apart', async (t) => {
   const page = errorOf(502, new Headers(), '<html>Bad Gateway</html>')
   assert.ok(page instanceof sdk.UnexpectedAnswerError)
+  // An answer to HEAD has no body; one of a proxy has no code either.
+  const head = errorOf(401, new Headers({ 'x-error-code': 'unauthorized' }), '')
+  assert.deepEqual([head.constructor, head.message], [sdk.UnauthorizedError, 'the server answered 401 (unauthorized)'])
+  assert.ok(errorOf(401, new Headers({ 'x-error-code': 'teapot' }), '') instanceof sdk.UnexpectedAnswerError)
   const newer = errorOf(418, new Headers(), '{"error":"no tea","code":"teapot"}')
   assert.deepEqual([newer.constructor, newer.message, newer.code], [AtollError, 'no tea', undefined])
   const { client } = await fakeServer(t, [(_asked, response) => response.end('<html>')])

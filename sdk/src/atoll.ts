@@ -1,6 +1,7 @@
 import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
-import type { HostInfo } from './types.ts'
+import { type LogOptions, logOf } from './log.ts'
+import type { EventInfo, HostInfo } from './types.ts'
 import { Volumes } from './volumes.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
@@ -74,6 +75,14 @@ export class Atoll {
   /** The machine of the server: what it has, what is left of it, and whether it is fit. */
   async host(options: RequestOptions = {}): Promise<HostInfo> {
     return await this.json('GET', '/api/host', options)
+  }
+
+  /**
+   * What happens to the sandboxes, checkpoints, images, volumes, sessions and keys of the organisation: each event once, in order, over
+   * restarts of the server, proxies and sleeps of this machine. Throws `EventsExpiredError` when the next events are deleted by now.
+   */
+  events(options: LogOptions = {}): AsyncGenerator<EventInfo> {
+    return logOf(this, options)
   }
 
   /** The headers that say who asks. */

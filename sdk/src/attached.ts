@@ -16,8 +16,8 @@ export interface AttachOptions {
   reconnects?: boolean | undefined
 }
 
-/** What a message brought: a piece of output of so many bytes, the end, or nothing. */
-export type Taken<Item, Exit> = { item: Item; bytes: number } | { exit: Exit } | undefined
+/** What a message brought: a piece of output of so many bytes, the end, the offset that kept output has reached, or nothing. */
+export type Taken<Item, Exit> = { item: Item; bytes: number } | { exit: Exit } | { reached: number } | undefined
 
 /**
  * Something that runs in a sandbox, whoever is connected. Its output is read once; a connection that breaks is made again where it broke,
@@ -34,6 +34,7 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
   readonly #exit = withResolvers<Exit>()
   #connected: Promise<Messages> | undefined
   #offset: number
+  #dropped = 0
 
   constructor(client: Atoll, path: string, { offset = 0, signal, reconnects = true }: AttachOptions = {}) {
     this.id = path.slice(path.lastIndexOf('/') + 1)
@@ -48,9 +49,14 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
     signal?.addEventListener('abort', () => this.detach(), { once: true })
   }
 
-  /** Bytes of output that were read: where another connection goes on. */
+  /** Bytes of output that were read, or missed: where another connection goes on. */
   get offset(): number {
     return this.#offset
+  }
+
+  /** Bytes before that which the sandbox no longer had. */
+  protected get dropped(): number {
+    return this.#dropped
   }
 
   protected abstract take(message: Uint8Array): Taken<Item, Exit>
@@ -67,6 +73,13 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
           const taken = this.take(message)
           if (taken === undefined) continue
           if ('exit' in taken) return this.#exit.resolve(taken.exit)
+          if ('reached' in taken) {
+            // The sandbox had dropped something before it was asked.
+            const gap = Math.max(0, taken.reached - this.#offset)
+            this.#dropped += gap
+            this.#offset += gap
+            continue
+          }
           this.#offset += taken.bytes
           yield taken.item
         }
@@ -133,7 +146,7 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
     const error = new ConnectionError(`the connection ended with ${code}${reason === '' ? '' : ` (${reason})`}`)
     // 1011: the sandbox was stopped or its server failed, and the reason says which.
     if (!this.#reconnects || failures > reconnectsMax || code === 1011)
-      throw code === 1011 ? new AtollError(reason) : error
+      throw code === 1011 ? new AtollError(reason === '' ? 'the connection broke' : reason) : error
     await pause(pauseMs(error, 'always', failures) ?? 0, this.#signal)
   }
 }

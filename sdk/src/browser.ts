@@ -4,8 +4,9 @@ export type { AttachOptions } from './attached.ts'
 export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts'
 export * from './errors.ts'
 export type { StreamEvent } from './events.ts'
-export { Files, type SignOptions } from './files.ts'
+export { type FileOptions, Files, type SignOptions } from './files.ts'
 export { Image, type BuildEvent, type BuildOptions } from './image.ts'
+export type { LogOptions } from './log.ts'
 export { Process, type Output } from './process.ts'
 export {
   Sandbox,
@@ -13,6 +14,7 @@ export {
   type CommandOptions,
   type ConnectOptions,
   type CreateSandboxOptions,
+  type FollowedResult,
   type PreviewOptions,
   type RunOptions,
   type SpawnOptions,

@@ -10,8 +10,8 @@ export const connectInNode: Connect = (address, credentials) => {
   const url = new URL(address)
   url.protocol = url.protocol.replace('http', 'ws')
   const socket = new WebSocket(url, { headers: credentials, handshakeTimeout: handshakeMs, perMessageDeflate: false })
-  // What comes with the first packet must not be missed.
-  const messages = new Messages(socket)
+  // What comes with the first packet must not be missed. An `ArrayBuffer` would be a copy of each message.
+  const messages = new Messages(socket, 'nodebuffer')
   return new Promise((resolve, reject) => {
     socket.once('open', () => {
       resolve(messages)

@@ -46,6 +46,8 @@ export class UnauthorizedError extends AtollError {}
 export class ForbiddenError extends AtollError {}
 /** The size of the sandbox is locked. */
 export class ScalingLockedError extends AtollError {}
+/** The organisation has no disk left for that: `details` has `limitMB`, `usedMB` and `askedMB`. */
+export class QuotaExceededError extends AtollError {}
 /** A signed URL was altered. */
 export class SignatureInvalidError extends AtollError {}
 /** A signed URL is past its time. */
@@ -56,10 +58,14 @@ export class NotFoundError extends AtollError {}
 export class ConflictError extends AtollError {}
 /** The processes of the sandbox need more memory than that; `details.details` says how much. */
 export class OomFloorError extends AtollError {}
+/** CRIU refuses this saved memory, now and later: `wake({memory: false})` starts the sandbox from its disk. */
+export class MemoryNotRestorableError extends AtollError {}
 /** The idempotency key was used with another request. */
 export class IdempotencyKeyConflictError extends AtollError {}
 /** The sandbox is stopped for good. */
 export class SandboxStoppedError extends AtollError {}
+/** The next events are deleted by now: `details.oldest` is the oldest that is kept. */
+export class EventsExpiredError extends AtollError {}
 /** A body, file or text is over its limit. */
 export class TooLargeError extends AtollError {}
 /** A patch of the checkpoint failed: `details` has `patchId`, `exitCode` and `stderr`. */
@@ -76,6 +82,8 @@ export class NotImplementedError extends AtollError {}
 export class UnavailableError extends AtollError {}
 /** The machine has no room for another sandbox, or its disk is full. */
 export class NoCapacityError extends AtollError {}
+/** The disk of the sandbox, or the volume, is full. */
+export class DiskFullError extends AtollError {}
 /** This machine cannot keep or bring back memory. */
 export class FullCheckpointUnavailableError extends AtollError {}
 /** A fault of the server. */
@@ -87,13 +95,16 @@ const classes: Record<ErrorCode, typeof AtollError> = {
   unauthorized: UnauthorizedError,
   forbidden: ForbiddenError,
   scaling_locked: ScalingLockedError,
+  quota_exceeded: QuotaExceededError,
   signature_invalid: SignatureInvalidError,
   signature_expired: SignatureExpiredError,
   not_found: NotFoundError,
   conflict: ConflictError,
   oom_floor: OomFloorError,
+  memory_not_restorable: MemoryNotRestorableError,
   idempotency_key_conflict: IdempotencyKeyConflictError,
   sandbox_stopped: SandboxStoppedError,
+  events_expired: EventsExpiredError,
   too_large: TooLargeError,
   patch_failed: PatchFailedError,
   build_failed: BuildFailedError,
@@ -102,6 +113,7 @@ const classes: Record<ErrorCode, typeof AtollError> = {
   not_implemented: NotImplementedError,
   unavailable: UnavailableError,
   no_capacity: NoCapacityError,
+  disk_full: DiskFullError,
   full_checkpoint_unavailable: FullCheckpointUnavailableError,
   internal_error: InternalError,
 }
@@ -111,6 +123,11 @@ export function errorOf(status: number, headers: Headers, text: string): AtollEr
   const retryAfterSeconds = secondsOf(headers.get('retry-after'))
   const common = { status, ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }) }
   const { code, message, details } = told(text)
+  const named = known(headers.get('x-error-code')).code
+  if (message === undefined && named !== undefined) {
+    // An answer to HEAD has no body.
+    return makeError(named, `the server answered ${status} (${named})`, common)
+  }
   if (message === undefined) {
     return new UnexpectedAnswerError(`the server answered ${status}, which is no answer of Atoll`, common)
   }

@@ -1,4 +1,4 @@
-import type { Atoll, RequestOptions } from './atoll.ts'
+import type { Atoll, Call, RequestOptions } from './atoll.ts'
 import { AtollError, ConnectionError } from './errors.ts'
 import { linesOf } from './lines.ts'
 import { pause, pauseMs } from './retry.ts'
@@ -23,7 +23,7 @@ export interface StreamEvent<Data> {
 export async function* streamOf<Data>(
   client: Atoll,
   path: string,
-  { after = 0, ...options }: RequestOptions & { after?: number | undefined },
+  { after = 0, ...options }: RequestOptions & { after?: number | undefined; query?: Call['query'] & {} },
 ): AsyncGenerator<StreamEvent<Data>> {
   const { signal } = options
   let last = after
@@ -41,6 +41,8 @@ export async function* streamOf<Data>(
         const sequence = Number(id)
         if (sequence <= last) continue
         last = sequence
+        // A number without data: nothing up to it is for this client.
+        if (data === '') continue
         yield { sequence, data: JSON.parse(data) as Data }
       }
     } catch (error) {
@@ -61,6 +63,7 @@ interface RawEvent {
   id: string
   /** Empty for one without a name. */
   event: string
+  /** Empty for one that has a number alone. */
   data: string
 }
 
@@ -69,15 +72,20 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerato
   let id = ''
   let event = ''
   let data: string[] = []
+  let isMoved = false
   for await (const line of linesOf(body, withinSilence)) {
     if (line === '') {
-      if (data.length > 0) yield { id, event, data: data.join('\n') }
+      if (data.length > 0 || isMoved) yield { id, event, data: data.join('\n') }
       data = []
       event = ''
+      isMoved = false
       continue
     }
     const [, field, value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? []
-    if (field === 'id') id = value
+    if (field === 'id') {
+      id = value
+      isMoved = true
+    }
     if (field === 'event') event = value
     if (field === 'data') data.push(value)
   }

@@ -1,6 +1,11 @@
 import type { Atoll, Content, RequestOptions } from './atoll.ts'
-import { NotFoundError } from './errors.ts'
+import { InvalidRequestError, NotFoundError } from './errors.ts'
 import type { DirectoryEntry, SignedUrl } from './types.ts'
+
+export interface FileOptions extends RequestOptions {
+  /** Whose rights the call has, and who owns what it makes. Default the user of the sandbox; `root` may do all. */
+  user?: string | undefined
+}
 
 export interface SignOptions extends RequestOptions {
   /** How long the URL works. Default 3600, at most 86 400. */
@@ -20,21 +25,21 @@ export class Files {
     this.#path = `${sandboxPath}/files`
   }
 
-  async read(path: string, options: RequestOptions = {}): Promise<Uint8Array> {
-    return await this.#client.bytes('GET', this.#path, { query: { path }, ...options })
+  async read(path: string, options: FileOptions = {}): Promise<Uint8Array> {
+    return await this.#client.bytes('GET', this.#path, asked(path, options))
   }
 
-  async readText(path: string, options: RequestOptions = {}): Promise<string> {
+  async readText(path: string, options: FileOptions = {}): Promise<string> {
     return new TextDecoder().decode(await this.read(path, options))
   }
 
   /** The bytes from `offset` on as they come. `requestTimeoutMs` bounds the wait for the first ones. */
   async readStream(
     path: string,
-    { offset = 0, ...options }: RequestOptions & { offset?: number } = {},
+    { offset = 0, ...options }: FileOptions & { offset?: number } = {},
   ): Promise<ReadableStream<Uint8Array>> {
     const headers: Record<string, string> = offset === 0 ? {} : { Range: `bytes=${offset}-` }
-    const { body } = await this.#client.open('GET', this.#path, { query: { path }, headers, ...options })
+    const { body } = await this.#client.open('GET', this.#path, { ...asked(path, options), headers })
     return body ?? new ReadableStream({ start: (controller) => controller.close() })
   }
 
@@ -42,58 +47,63 @@ export class Files {
    * Creates a file or takes the place of one, with the folders above it. A stream is sent as it comes, in Node and in browsers with
    * HTTP/2, and not repeated.
    */
-  async write(path: string, body: Content, options: RequestOptions = {}): Promise<void> {
+  async write(path: string, body: Content, options: FileOptions = {}): Promise<void> {
     await this.#client.json('PUT', this.#path, {
-      query: { path },
       body,
       // A whole file may take longer than an answer.
       ...(body instanceof ReadableStream ? { requestTimeoutMs: 2 ** 31 - 1 } : {}),
-      ...options,
+      ...asked(path, options),
     })
   }
 
-  async list(path: string, options: RequestOptions = {}): Promise<DirectoryEntry[]> {
-    return await this.#client.json('GET', `${this.#path}/list`, { query: { path }, ...options })
+  async list(path: string, options: FileOptions = {}): Promise<DirectoryEntry[]> {
+    return await this.#client.json('GET', `${this.#path}/list`, asked(path, options))
   }
 
   /** With the folders above it. One that is there stays. */
-  async makeDir(path: string, options: RequestOptions = {}): Promise<void> {
-    await this.#client.json('POST', `${this.#path}/mkdir`, { query: { path }, repeat: 'always', ...options })
+  async makeDir(path: string, options: FileOptions = {}): Promise<void> {
+    await this.#client.json('POST', `${this.#path}/mkdir`, { repeat: 'always', ...asked(path, options) })
   }
 
   /** A folder goes with all that it holds. */
-  async remove(path: string, options: RequestOptions = {}): Promise<void> {
-    await this.#client.json('DELETE', this.#path, { query: { path }, ...options })
+  async remove(path: string, options: FileOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', this.#path, asked(path, options))
   }
 
   /** The bytes of a file; undefined where there is none. */
-  async size(path: string, options: RequestOptions = {}): Promise<number | undefined> {
+  async size(path: string, options: FileOptions = {}): Promise<number | undefined> {
     try {
-      const { headers } = await this.#client.open('HEAD', this.#path, { query: { path }, ...options })
+      const { headers } = await this.#client.open('HEAD', this.#path, asked(path, options))
       return Number(headers.get('content-length'))
     } catch (error) {
-      if (isMissing(error)) return undefined
-      throw error
+      if (error instanceof NotFoundError) return undefined
+      // An answer to HEAD has no words.
+      if (!(error instanceof InvalidRequestError)) throw error
+      const message = `${path}: is no regular file that can be read`
+      throw new InvalidRequestError(message, { code: 'invalid_request', status: 400, cause: error })
     }
   }
 
   /** A URL by which anybody may write this file once or more, until it expires. */
-  async uploadUrl(path: string, options: SignOptions = {}): Promise<SignedUrl> {
+  async uploadUrl(path: string, options: SignOptions & FileOptions = {}): Promise<SignedUrl> {
     return await this.#sign('upload-url', path, options)
   }
 
   /** A URL by which anybody may read this file, until it expires. */
-  async downloadUrl(path: string, options: SignOptions = {}): Promise<SignedUrl> {
+  async downloadUrl(path: string, options: SignOptions & FileOptions = {}): Promise<SignedUrl> {
     return await this.#sign('download-url', path, options)
   }
 
-  async #sign(what: string, path: string, { expiresInSeconds, maxBytes, ...options }: SignOptions): Promise<SignedUrl> {
-    const json = { path, expiresIn: expiresInSeconds, maxBytes }
+  async #sign(
+    what: string,
+    path: string,
+    { expiresInSeconds, maxBytes, user, ...options }: SignOptions & FileOptions,
+  ): Promise<SignedUrl> {
+    const json = { path, user, expiresIn: expiresInSeconds, maxBytes }
     return await this.#client.json('POST', `${this.#path}/${what}`, { json, repeat: 'always', ...options })
   }
 }
 
-/** An answer to HEAD has no body, and so no code. */
-function isMissing(error: unknown): boolean {
-  return error instanceof NotFoundError || (error as { status?: number }).status === 404
+function asked(path: string, { user, ...options }: FileOptions): RequestOptions & { query: Record<string, string> } {
+  return { query: { path, ...(user === undefined ? {} : { user }) }, ...options }
 }

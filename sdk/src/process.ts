@@ -8,7 +8,7 @@ const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 } as const
 /** Beyond the end of every log. */
 const offsetMax = 999_999_999_999_999
 
-/** A little less than the sandbox keeps of each stream, whoever reads it. */
+/** A little less than the sandbox keeps of each stream for those who come later. */
 const keptBytes = 1024 * 1024 - 64 * 1024
 
 /** A piece of output. */
@@ -18,7 +18,8 @@ export interface Output {
 }
 
 /**
- * A command in a sandbox. `exited` is its exit code: 128 and the number of a signal that ended it.
+ * A command in a sandbox. `exited` is its exit code: 128 and the number of a signal that ended it, 124 when `timeoutSeconds` did
+ * (`timedOut` tells that from an exit code of its own).
  *
  * ```js
  * const process = await sandbox.spawn('npm', { args: ['test'] })
@@ -27,6 +28,9 @@ export interface Output {
  * ```
  */
 export class Process extends Attached<Output, number> {
+  /** Whether its time limit ended it. To be asked after the end. */
+  timedOut = false
+
   /** Writes to standard input. Resolves when the connection can take more. */
   async write(data: string | Uint8Array): Promise<void> {
     const bytes = bytesOf(data)
@@ -40,11 +44,12 @@ export class Process extends Attached<Output, number> {
   }
 
   /**
-   * Bytes of output that were never read: a command waits for no reader, and the sandbox keeps the last MiB of each stream. To be
-   * asked after the end.
+   * Bytes of output that were never read. A command waits for those who read it, so it is 0 unless it had run without one, or its reader read
+   * nothing for a minute: then the sandbox keeps the last MiB of each stream. To be asked after the end.
    */
   async lost(): Promise<number> {
-    return this.offset <= keptBytes ? 0 : Math.max(0, (await this.#written()) - this.offset)
+    if (this.offset <= keptBytes) return this.dropped
+    return this.dropped + Math.max(0, (await this.#written()) - this.offset)
   }
 
   /** Sends a signal to its process group, SIGKILL by default. */
@@ -56,11 +61,14 @@ export class Process extends Attached<Output, number> {
     const data = message.subarray(1)
     switch (message[0] as number) {
       case frame.exit:
+        this.timedOut = data[4] === 1
         return { exit: new DataView(data.buffer, data.byteOffset, data.length).getInt32(0) }
       case frame.stdout:
         return { item: { stream: 'stdout', data }, bytes: data.length }
       case frame.stderr:
         return { item: { stream: 'stderr', data }, bytes: data.length }
+      case frame.replayed:
+        return { reached: reachedBy(message) }
       case undefined:
       default:
         return undefined
@@ -79,13 +87,17 @@ export class Process extends Attached<Output, number> {
     try {
       for await (const message of messages) {
         if (message[0] !== frame.replayed) continue
-        return Number(new DataView(message.buffer, message.byteOffset, message.length).getBigUint64(1))
+        return reachedBy(message)
       }
       throw new ConnectionError('the connection ended before its first message')
     } finally {
       messages.close()
     }
   }
+}
+
+function reachedBy(replayed: Uint8Array): number {
+  return Number(new DataView(replayed.buffer, replayed.byteOffset, replayed.length).getBigUint64(1))
 }
 
 function framed(input: Uint8Array): Uint8Array {

@@ -6,6 +6,7 @@ import { Files } from './files.ts'
 import { pagesOf } from './pages.ts'
 import { Process, type Output } from './process.ts'
 import { pause } from './retry.ts'
+import { Tail } from './tail.ts'
 import { Terminal, type TerminalSize } from './terminal.ts'
 import type {
   Autoscale,
@@ -30,6 +31,8 @@ import type { VolumeMount } from './volumes.ts'
 /** Added to a command's own timeout: the sandbox may have to wake first. */
 const runGraceMs = 60_000
 const runTimeoutSecondsDefault = 60
+/** Of each stream, as the server keeps for a command that nobody follows. */
+const followedBytesMax = 8 * 1024 * 1024
 const checkpointPollMs = 100
 const checkpointWaitMs = 600_000
 
@@ -59,6 +62,14 @@ export interface ConnectOptions extends ClientOptions {
   ttlSeconds?: number | undefined
 }
 
+export interface WakeOptions extends RequestOptions {
+  /**
+   * `false`: from its disk as it is; its memory and a copy of that disk stay as a full checkpoint. `true`: from memory that could not be
+   * restored before (`MemoryNotRestorableError`), which is not tried again otherwise.
+   */
+  memory?: boolean | undefined
+}
+
 export interface CommandOptions extends RequestOptions {
   /** Arguments. Without them a command with a blank runs under `sh -c`. */
   args?: readonly string[] | undefined
@@ -71,8 +82,18 @@ export interface CommandOptions extends RequestOptions {
 }
 
 export interface RunOptions extends CommandOptions {
-  /** Called with the output as it comes. */
-  onOutput?: ((output: Output) => void) | undefined
+  /**
+   * Called with all of the output as it comes. The command waits for a promise that it returns. The result then has the last 8 MiB of each
+   * stream, as without.
+   */
+  onOutput?: ((output: Output) => void | Promise<void>) | undefined
+  /** With `onOutput`: kills the command when this program has not been connected for so long. Default: never. */
+  maxRunAfterDisconnectSeconds?: number | undefined
+}
+
+export interface FollowedResult extends RunResult {
+  /** Bytes that `onOutput` did not get, if any: see {@link Process.lost}. */
+  lost?: number
 }
 
 export interface SpawnOptions extends CommandOptions {
@@ -206,10 +227,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Runs a command to its end. A command that fails is no error: look at `exitCode` (124 after `timeoutSeconds`). It is never run
+   * Runs a command to its end. A command that fails is no error: look at `exitCode` (124 and `timedOut` after `timeoutSeconds`). It is never run
    * twice, and ends when `signal` aborts.
    */
-  async run(command: string, { onOutput, ...options }: RunOptions = {}): Promise<RunResult> {
+  async run(command: string, { onOutput, ...options }: RunOptions = {}): Promise<FollowedResult> {
     if (onOutput !== undefined) return await this.#follow(command, onOutput, options)
     const { signal, requestTimeoutMs, ...rest } = options
     const timeoutSeconds = rest.timeoutSeconds ?? runTimeoutSecondsDefault
@@ -329,8 +350,9 @@ export class Sandbox implements AsyncDisposable {
     return await this.#client.json('POST', `${this.#path}/hibernate`, { repeat: 'always', ...options })
   }
 
-  async wake(options: RequestOptions = {}): Promise<SandboxInfo> {
-    return await this.#client.json('POST', `${this.#path}/wake`, { json: {}, repeat: 'always', ...options })
+  /** What runs already stays as it is. */
+  async wake({ memory, ...request }: WakeOptions = {}): Promise<SandboxInfo> {
+    return await this.#client.json('POST', `${this.#path}/wake`, { json: { memory }, repeat: 'always', ...request })
   }
 
   /** Ends its processes and starts it anew on its disk. */
@@ -396,22 +418,35 @@ export class Sandbox implements AsyncDisposable {
     await this.delete()
   }
 
-  async #follow(command: string, onOutput: (output: Output) => void, options: CommandOptions): Promise<RunResult> {
+  async #follow(
+    command: string,
+    onOutput: (output: Output) => void | Promise<void>,
+    options: SpawnOptions,
+  ): Promise<FollowedResult> {
     const { timeoutSeconds = runTimeoutSecondsDefault } = options
     const process = await this.spawn(command, { ...options, timeoutSeconds })
-    const texts = { stdout: new TextDecoder(), stderr: new TextDecoder() }
-    const result = { stdout: '', stderr: '' }
+    const tails = { stdout: new Tail(followedBytesMax), stderr: new Tail(followedBytesMax) }
     try {
       for await (const output of process) {
-        result[output.stream] += texts[output.stream].decode(output.data, { stream: true })
-        onOutput(output)
+        tails[output.stream].add(output.data)
+        await onOutput(output)
       }
     } catch (error) {
       if (options.signal?.aborted) await process.kill().catch(() => undefined)
       throw error
     }
     const exitCode = await process.exited
-    return { exitCode, ...result, ...((await process.lost()) === 0 ? {} : { truncated: true as const }) }
+    const lost = await process.lost()
+    const { stdout, stderr } = tails
+    const isCut = lost > 0 || stdout.isCut || stderr.isCut
+    return {
+      exitCode,
+      ...(process.timedOut ? { timedOut: true } : {}),
+      stdout: stdout.text,
+      stderr: stderr.text,
+      ...(isCut ? { truncated: true } : {}),
+      ...(lost > 0 ? { lost } : {}),
+    }
   }
 }
 

@@ -39,9 +39,10 @@ export class Messages implements AsyncIterable<Uint8Array> {
   #end: SocketEnd | undefined
   #wake: () => void = () => undefined
 
-  constructor(socket: SocketLike) {
+  /** `binaryType`: one whose messages are an `ArrayBuffer` or a `Uint8Array`. */
+  constructor(socket: SocketLike, binaryType = 'arraybuffer') {
     this.#socket = socket
-    socket.binaryType = 'arraybuffer'
+    socket.binaryType = binaryType
     const { promise, resolve } = withResolvers<SocketEnd>()
     this.ended = promise
     socket.addEventListener('message', ({ data }) => {
@@ -108,5 +109,10 @@ export function withResolvers<Value>() {
 
 function bytesOf(data: unknown): Uint8Array {
   if (data instanceof ArrayBuffer) return new Uint8Array(data)
-  return typeof data === 'string' ? new TextEncoder().encode(data) : (data as Uint8Array)
+  if (typeof data === 'string') return new TextEncoder().encode(data)
+  const { buffer, byteOffset, length } = data as Uint8Array
+  // A short message that is kept would keep all that was read with it.
+  return 2 * length < buffer.byteLength
+    ? Uint8Array.from(data as Uint8Array)
+    : new Uint8Array(buffer, byteOffset, length)
 }

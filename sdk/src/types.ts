@@ -35,6 +35,8 @@ export type ProcessInfo = Schemas['ExecSession']
 /** Any process in a sandbox. */
 export type SystemProcess = Schemas['SystemProcess']
 export type ListeningPort = Schemas['ListeningPort']
+/** A change of state, from the log of the organisation. */
+export type EventInfo = Schemas['Event']
 export type SessionInfo = Schemas['Session']
 export type Message = Schemas['Message']
 export type SessionEvent = Schemas['SessionEvent']

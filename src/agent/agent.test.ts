@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { test } from 'node:test'
-import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protocol/agent.ts'
+import { agentEventBytesMax, parseAgentCommand, type AgentEvent } from '../protocol/agent.ts'
 import { Agent } from './agent.ts'
 import type { Harness, HarnessEvent, TurnInput, TurnOutcome } from './harness.ts'
 import { fittingLine } from './output.ts'
@@ -335,11 +335,11 @@ test('turn journal: it survives a torn last line', () => {
 
 test('output: an event that is too large for a line is cut, not lost', () => {
   const content = [
-    { type: 'tool_use' as const, id: 'c', name: 'write', input: { content: 'ü'.repeat(agentLineBytesMax) } },
+    { type: 'tool_use' as const, id: 'c', name: 'write', input: { content: 'ü'.repeat(agentEventBytesMax) } },
   ]
   const line = fittingLine({ type: 'assistant', message: { role: 'assistant', content }, session_id: 's' })
   assert.ok(line.length < 20_000)
-  assert.match(line, /"name":"write".*characters cut/)
+  assert.match(line, /^\{"type":"error".*assistant was too large and is cut.*\n.*"name":"write".*characters cut.*\n$/)
   const many = { many: Array.from({ length: 300 }, () => 'x'.repeat(16_000)) }
   const event: AgentEvent = {
     type: 'assistant',

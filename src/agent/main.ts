@@ -7,16 +7,18 @@ import { LineSplitter, type SplitLine } from '../protocol/line-splitter.ts'
 import { Agent } from './agent.ts'
 import { loadHarness } from './harness.ts'
 import { killOrphanGroups } from './process-groups.ts'
-import { takeStandardOutput } from './output.ts'
+import { concealSecret, takeStandardOutput } from './output.ts'
+import { takeFromEnvironment } from './own-environment.ts'
 
 const emit = takeStandardOutput()
 
 const gateway = {
   url: process.env[agentEnvironment.gatewayUrl] ?? '',
-  token: process.env[agentEnvironment.gatewayToken] ?? '',
+  // The model's commands do not need the token, and must not inherit or read it.
+  token: takeFromEnvironment(agentEnvironment.gatewayToken),
 }
-// The model's commands do not need the token, and it must not appear in their output.
-delete process.env[agentEnvironment.gatewayToken]
+// A command that takes it from the memory of this process can print it.
+if (gateway.token !== '') concealSecret(gateway.token)
 
 const harnessName = process.argv[2] ?? 'pi'
 const harness = await loadHarness(harnessName)

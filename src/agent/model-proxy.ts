@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../lib/async/retry.ts'
@@ -10,6 +10,7 @@ import { equalSecrets } from '../lib/secret.ts'
 import type { ModelApi } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
 import { concealSecret } from './output.ts'
+import { isFromProgram } from './peer-process.ts'
 
 /** The bounds of the gateway, which refuses larger bodies. */
 const bodyBytesMax = 32 * 1024 * 1024
@@ -39,7 +40,8 @@ export interface ModelCalls {
  * hold it. It also counts calls and usage and records the reason of a failure, which such a program does not report.
  *
  * Other programs can reach the loopback, and a request spends the session's budget. So each request must have `credential` as its API
- * key, and this listener in its `Host` header, which neither a preview nor a page with a rebound DNS name has.
+ * key, and this listener in its `Host` header, which neither a preview nor a page with a rebound DNS name has. Commands of the program
+ * inherit the credential with its environment, so a request must also come from the process of the program (`admit`).
  */
 export class ModelProxy {
   /** Valid for this listener alone. */
@@ -47,6 +49,9 @@ export class ModelProxy {
   readonly #server: Server
   readonly #gateway: { url: string; token: string }
   #host = ''
+  #leader: () => number | undefined = () => undefined
+  /** Connections whose client is known to be the program: a connection does not change its client. */
+  readonly #admitted = new WeakSet<Socket>()
   #calls = newCalls()
   #callsMax = Number.POSITIVE_INFINITY
   #onMax = () => {}
@@ -75,6 +80,14 @@ export class ModelProxy {
     return `http://${this.#host}`
   }
 
+  /**
+   * Serves a process and those below it in its process group, instead of those of an earlier program. `leader` gives its id while it is
+   * alive, because ids are reused. Without one, nobody is served.
+   */
+  admit(leader: () => number | undefined): void {
+    this.#leader = leader
+  }
+
   /** Resets the counters. A call beyond `callsMax` is refused and calls `onMax`. */
   beginTurn(callsMax: number, onMax: () => void): ModelCalls {
     this.#calls = newCalls()
@@ -95,6 +108,7 @@ export class ModelProxy {
     // Before the method and the path are checked, so an unknown client learns nothing.
     if (request.headers.host !== this.#host) return refuse(response, 421, 'wrong_host')
     if (!this.#isKnown(request)) return refuse(response, 401, 'unauthorized', 'authentication_error')
+    if (!this.#isAdmitted(request.socket)) return refuse(response, 403, 'not_the_agent', 'permission_error')
     const path = (request.url ?? '').split('?', 1)[0] ?? ''
     const wire = Object.hasOwn(wires, path) ? wires[path] : undefined
     if (!wire || request.method !== 'POST') return refuse(response, 404, 'not_found')
@@ -127,6 +141,14 @@ export class ModelProxy {
   #isKnown({ headers }: IncomingMessage): boolean {
     const [, bearer = ''] = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '') ?? []
     return [String(headers['x-api-key'] ?? ''), bearer].some((shown) => equalSecrets(shown, this.credential))
+  }
+
+  #isAdmitted(connection: Socket): boolean {
+    if (this.#admitted.has(connection)) return true
+    const leader = this.#leader()
+    if (leader === undefined || !isFromProgram(connection, leader)) return false
+    this.#admitted.add(connection)
+    return true
   }
 
   async #ask(path: string, from: IncomingMessage, body: Buffer, signal: AbortSignal): Promise<IncomingMessage> {

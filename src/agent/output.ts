@@ -1,4 +1,4 @@
-import { agentLineBytesMax, encodeAgentLine, type AgentEvent } from '../protocol/agent.ts'
+import { agentEventBytesMax, encodeAgentLine, type AgentEvent } from '../protocol/agent.ts'
 
 /** Strings of an oversized event are cut to this length. */
 const cutCharacters = 16 * 1024
@@ -28,16 +28,16 @@ export function concealSecret(secret: string): () => void {
   return () => secrets.delete(secret)
 }
 
-/** The line of an event. Cuts the long strings of an oversized event. */
+/** The line of an event. Cuts the long strings of an oversized event, and a line before it says so. */
 export function fittingLine(event: AgentEvent): string {
   const line = encodeAgentLine(event)
-  if (Buffer.byteLength(line) <= agentLineBytesMax) return line
+  if (Buffer.byteLength(line) <= agentEventBytesMax) return line
   const cut = JSON.stringify(event, (_key, value: unknown) =>
     typeof value === 'string' && value.length > cutCharacters
       ? `${value.slice(0, cutCharacters).toWellFormed()}… [${value.length - cutCharacters} characters cut]`
       : value,
   )
-  if (Buffer.byteLength(cut) < agentLineBytesMax) return `${cut}\n`
-  const message = `An event of type ${event.type} was too large to be sent.`
-  return encodeAgentLine({ type: 'error', message, code: 'agent_error', fatal: false })
+  const isCut = Buffer.byteLength(cut) < agentEventBytesMax
+  const message = `An event of type ${event.type} was too large${isCut ? ' and is cut' : ' to be sent'}.`
+  return encodeAgentLine({ type: 'error', message, code: 'output_cut', fatal: false }) + (isCut ? `${cut}\n` : '')
 }

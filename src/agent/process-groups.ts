@@ -2,6 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
+import { statOf } from './proc.ts'
 
 /** A process is identified by its id and its start in clock ticks since boot, because ids are reused. */
 const processSchema = z.object({ pid: z.int().min(2), start: z.string().min(1) })
@@ -63,6 +64,13 @@ export function groupsBelow(leader: number | undefined): Set<number> {
   return new Set(groups.filter((group) => group !== leader))
 }
 
+/** A process and those below it in its own group: a program without its commands, which lead groups of their own. */
+export function programProcesses(leader: number): number[] {
+  const group = statOf(leader)?.[2]
+  if (group === undefined) return []
+  return processTree(leader).filter((pid) => statOf(pid)?.[2] === group)
+}
+
 /** A process and all that live below it. */
 export function processTree(root: number): number[] {
   const pids = readdirSync('/proc')
@@ -83,15 +91,4 @@ function folder(): string {
 /** Field 22 of proc_pid_stat(5): the start of a process in clock ticks since boot. */
 function startOf(pid: number): string | undefined {
   return statOf(pid)?.[19]
-}
-
-/** The fields of proc_pid_stat(5) from the third, `state`, on; the name before it may hold blanks and brackets. A zombie has ended. */
-function statOf(pid: number): string[] | undefined {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return fields[0] === 'Z' ? undefined : fields
-  } catch {
-    return undefined
-  }
 }

@@ -11,8 +11,16 @@ const attemptsMax = 8
 const attemptPauseMs = 500
 const executable = 0o111
 
+/** The side of a copy that is in a sandbox. */
+export interface Remote {
+  sandbox: Sandbox
+  /** With whose rights files are reached there. Undefined: those of the sandbox's user. */
+  user: string | undefined
+}
+
 /** Sends a file. A break on the way leaves what was at the target before. */
-export async function uploadFile(sandbox: Sandbox, source: string, target: string): Promise<void> {
+export async function uploadFile(remote: Remote, source: string, target: string): Promise<void> {
+  const { sandbox, user } = remote
   const { size, mode } = await stat(source)
   const progress = new Progress(target, size)
   const counted = new TransformStream<Uint8Array, Uint8Array>({
@@ -24,7 +32,7 @@ export async function uploadFile(sandbox: Sandbox, source: string, target: strin
   const file = createReadStream(source)
   try {
     const content = ReadableStream.from<Uint8Array>(file).pipeThrough(counted)
-    await sandbox.files.write(target, content)
+    await sandbox.files.write(target, content, { user })
   } catch (error) {
     if (!(error instanceof AtollError)) throw error
     const message = `the upload to ${sandbox.id}:${target} was not completed: ${error.message}`
@@ -33,12 +41,13 @@ export async function uploadFile(sandbox: Sandbox, source: string, target: strin
     file.destroy()
     progress.end()
   }
-  if ((mode & executable) !== 0) await makeExecutable(sandbox, target)
+  if ((mode & executable) !== 0) await makeExecutable(remote, target)
 }
 
 /** Gets a file under another name first, so that a break leaves no half of it under its own. */
-export async function downloadFile(sandbox: Sandbox, source: string, target: string): Promise<void> {
-  const size = await sandbox.files.size(source)
+export async function downloadFile(remote: Remote, source: string, target: string): Promise<void> {
+  const { sandbox, user } = remote
+  const size = await sandbox.files.size(source, { user })
   if (size === undefined) throw new CliError(`there is no file ${sandbox.id}:${source}`, { exitCode: 5 })
   const isRegular = await stat(target).then(
     (found) => found.isFile(),
@@ -51,7 +60,7 @@ export async function downloadFile(sandbox: Sandbox, source: string, target: str
   })
   const file = await open(draft, 'w')
   try {
-    await receive(sandbox, source, file, { size, progress })
+    await receive(remote, source, file, { size, progress })
     await file.close()
     if (isRegular) await rename(draft, target)
   } catch (error) {
@@ -66,7 +75,7 @@ export async function downloadFile(sandbox: Sandbox, source: string, target: str
     told()
     progress.end()
   }
-  if (isRegular && (await isExecutable(sandbox, source))) await chmod(target, 0o777 & ~process.umask())
+  if (isRegular && (await isExecutable(remote, source))) await chmod(target, 0o777 & ~process.umask())
 }
 
 interface Receiving {
@@ -75,16 +84,11 @@ interface Receiving {
 }
 
 /** Continues where a connection broke. */
-async function receive(
-  sandbox: Sandbox,
-  source: string,
-  file: FileHandle,
-  { size, progress }: Receiving,
-): Promise<void> {
+async function receive(remote: Remote, source: string, file: FileHandle, { size, progress }: Receiving): Promise<void> {
   for (let failures = 0; progress.bytes < size;) {
     const before = progress.bytes
     try {
-      for await (const chunk of await streamFrom(sandbox, source, before)) {
+      for await (const chunk of await streamFrom(remote, source, before)) {
         await file.writeFile(chunk)
         progress.add(chunk.length)
       }
@@ -100,9 +104,13 @@ async function receive(
   if (progress.bytes > size) throw new CliError('the file changed while it was read')
 }
 
-async function streamFrom(sandbox: Sandbox, source: string, offset: number): Promise<AsyncIterable<Uint8Array>> {
+async function streamFrom(
+  { sandbox, user }: Remote,
+  source: string,
+  offset: number,
+): Promise<AsyncIterable<Uint8Array>> {
   try {
-    return await sandbox.files.readStream(source, { offset })
+    return await sandbox.files.readStream(source, { offset, user })
   } catch (error) {
     const isShorter = offset > 0 && error instanceof InvalidRequestError
     throw isShorter ? new CliError('the file changed while it was read', { cause: error }) : error
@@ -114,11 +122,11 @@ function isLocal(error: unknown): boolean {
   return (error as NodeJS.ErrnoException).syscall === 'write'
 }
 
-async function makeExecutable(sandbox: Sandbox, path: string): Promise<void> {
-  const { exitCode } = await sandbox.run('chmod', { args: ['+x', '--', path] })
+async function makeExecutable({ sandbox, user }: Remote, path: string): Promise<void> {
+  const { exitCode } = await sandbox.run('chmod', { args: ['+x', '--', path], user })
   if (exitCode !== 0) note(`${path} could not be made executable`)
 }
 
-async function isExecutable(sandbox: Sandbox, path: string): Promise<boolean> {
-  return (await sandbox.run('test', { args: ['-x', path] })).exitCode === 0
+async function isExecutable({ sandbox, user }: Remote, path: string): Promise<boolean> {
+  return (await sandbox.run('test', { args: ['-x', path], user })).exitCode === 0
 }

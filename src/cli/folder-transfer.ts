@@ -1,8 +1,9 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir } from 'node:fs/promises'
-import { ConnectionError, type Process, type Sandbox } from '../../sdk/src/index.ts'
+import { ConnectionError, type Process } from '../../sdk/src/index.ts'
 import { CliError, exitCodes } from './exit-codes.ts'
+import type { Remote } from './file-transfer.ts'
 import { onExit } from './interrupt.ts'
 import { Progress } from './progress.ts'
 
@@ -40,9 +41,10 @@ exec 4<&0 5>&1
 }`
 
 /** Sends what a folder holds as one tar stream, so that names may have any bytes. */
-export async function uploadFolder(sandbox: Sandbox, source: string, target: string): Promise<void> {
+export async function uploadFolder({ sandbox, user }: Remote, source: string, target: string): Promise<void> {
   const remote = await sandbox.spawn('sh', {
     args: ['-c', unpack, 'sh', target],
+    user,
     maxRunAfterDisconnectSeconds: disconnectSeconds,
     reconnects: false,
   })
@@ -68,9 +70,10 @@ export async function uploadFolder(sandbox: Sandbox, source: string, target: str
 }
 
 /** Gets what a folder holds. Over a connection that breaks it goes on where it was. */
-export async function downloadFolder(sandbox: Sandbox, source: string, target: string): Promise<void> {
+export async function downloadFolder({ sandbox, user }: Remote, source: string, target: string): Promise<void> {
   const remote = await sandbox.spawn('sh', {
     args: ['-c', pack, 'sh', source],
+    user,
     maxRunAfterDisconnectSeconds: disconnectSeconds,
   })
   await mkdir(target, { recursive: true })

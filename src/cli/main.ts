@@ -1,7 +1,7 @@
 import { CommanderError } from 'commander'
 import { exitCodeOf, exitCodes, OwnFailure } from './exit-codes.ts'
 import { reportFailure } from './failure.ts'
-import { endOnSignals } from './interrupt.ts'
+import { endOnSignals, endProcess } from './interrupt.ts'
 import { makeProgram } from './program.ts'
 
 endOnSignals()
@@ -37,6 +37,6 @@ function isJson(): boolean {
 
 /** Who closes the pipe has read enough. */
 function endOnClosedPipe(error: NodeJS.ErrnoException): void {
-  if (error.code === 'EPIPE') process.exit(exitCodes.done)
+  if (error.code === 'EPIPE') return endProcess(exitCodes.done)
   fail(new Error(`the output cannot be written: ${error.message}`, { cause: error }))
 }

@@ -6,6 +6,7 @@ import { addContexts } from './commands/contexts.ts'
 import { addCp } from './commands/cp.ts'
 import { addCreate } from './commands/create.ts'
 import { addDoctor } from './commands/doctor.ts'
+import { addEvents } from './commands/events.ts'
 import { addExec } from './commands/exec.ts'
 import { addFork } from './commands/fork.ts'
 import { addForward } from './commands/forward.ts'
@@ -48,7 +49,7 @@ export function makeProgram(): Command {
     ...[addCreate, addLs, addGet, addRm, addTimeout, addScale, addHibernate, addWake],
     ...[addExec, addShell, addCp, addLogs, addPorts, addOpen, addForward, addPreview],
     ...[addCheckpoint, addFork, addRestore, addPatch],
-    ...[addImage, addVolume],
+    ...[addImage, addVolume, addEvents],
     ...[addSession, addMcp, addApi, addCompletion],
   ]
   for (const add of adders) add(program)

@@ -65,7 +65,9 @@ export function createInProcessBus({ onListenerError = warn }: InProcessBusOptio
   }
 }
 
-function topicOf(event: ServiceEvent): string {
+/** Whom an event is for. */
+export function topicOf(event: ServiceEvent): string {
+  if (event.type === 'log_grew') return event.orgId
   return event.type === 'session_changed' ? event.sessionId : event.sandboxId
 }
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http'
+import { connect } from 'node:net'
 import { test } from 'node:test'
 import { ServiceError } from '../errors.ts'
 import {
@@ -21,7 +22,7 @@ test('gateway: the token is replaced by the key and no other header of the clien
     authorization: `Bearer ${token}`,
     cookie: 'c=1',
     'anthropic-version': '2023-06-01',
-    'anthropic-beta': 'b',
+    'anthropic-beta': 'effort-2025-11-24',
     'x-other': 'o',
   })
   assert.equal(response.status, 200)
@@ -32,7 +33,7 @@ test('gateway: the token is replaced by the key and no other header of the clien
   assert.equal(request.url, '/v1/messages')
   assert.equal(request.headers['x-api-key'], key)
   assert.equal(request.headers['anthropic-version'], '2023-06-01')
-  assert.equal(request.headers['anthropic-beta'], 'b')
+  assert.equal(request.headers['anthropic-beta'], 'effort-2025-11-24')
   assert.deepEqual(JSON.parse(request.body), hello)
   assert.ok(!JSON.stringify(request).includes(token))
   for (const name of ['cookie', 'x-other', 'authorization']) assert.equal(request.headers[name], undefined)
@@ -42,7 +43,7 @@ test('gateway: both OpenAI paths get a bearer key below the base URL, and stream
   await using setup = await GatewaySetup.create(answer({}))
   await setup.post(
     completions,
-    { ...hello, stream: true, stream_options: { other: 1 } },
+    { ...hello, stream: true, stream_options: { include_obfuscation: false } },
     { 'x-api-key': '', authorization: `bearer ${token}` },
   )
   await setup.post(responses, { model: 'm-1', input: 'x', stream: true })
@@ -54,7 +55,7 @@ test('gateway: both OpenAI paths get a bearer key below the base URL, and stream
     ],
   )
   const [first, second] = setup.requests.map((request) => JSON.parse(request.body) as Record<string, unknown>)
-  assert.deepEqual(first?.['stream_options'], { other: 1, include_usage: true })
+  assert.deepEqual(first?.['stream_options'], { include_obfuscation: false, include_usage: true })
   assert.equal(second?.['stream_options'], undefined)
 })
 
@@ -70,7 +71,7 @@ test('gateway: forbidden requests are refused in the shape of their wire, and no
     [messages, '[]', {}, 400, 'invalid_request'],
     [messages, '{"model":7}', {}, 400, 'invalid_request'],
     [responses, { model: 'm-1', input: 'x', background: true }, {}, 400, 'invalid_request'],
-    [completions, { ...hello, pad: 'x'.repeat(1000) }, {}, 413, 'too_large'],
+    [completions, { ...hello, user: 'x'.repeat(1000) }, {}, 413, 'too_large'],
     ['/openai/v1/models', hello, {}, 404, 'not_found'],
     ['/constructor', hello, {}, 404, 'not_found'],
     ['/anthropic/v1/messages/../../x', hello, {}, 404, 'not_found'],
@@ -133,19 +134,20 @@ test('gateway: a body in which another parser could read another model, or no st
 
 test('gateway: a body is forwarded unchanged except for the request for usage, and always as JSON', async () => {
   await using setup = await GatewaySetup.create(answer({}))
-  const given = (options: string) => `{ "model":"m-1",${options}\n"stream":true ,"x":[1e20, "\\u00e9é"] } `
+  const given = (options: string) =>
+    `{ "model":"m-1",${options}\n"stream":true ,"temperature":1e20,"messages":[{"content": "\\u00e9é"}] } `
   const headers = { 'content-type': 'application/x-www-form-urlencoded' }
   await setup.post(messages, given(''), headers)
   await setup.post(completions, given(''))
   await setup.post(completions, given('"stream_options": null ,'))
-  await setup.post(completions, given('"stream_options":{"include_usage":true,"Include_Usage":false,"a":1},'))
+  await setup.post(completions, given('"stream_options":{"include_usage":true,"include_obfuscation":true},'))
   assert.deepEqual(
     setup.requests.map((request) => request.body),
     [
       given(''),
       given('').replace(/\} $/, ',"stream_options":{"include_usage":true}} '),
       given('"stream_options": {"include_usage":true} ,'),
-      given('"stream_options":{"a":1,"include_usage":true},'),
+      given('"stream_options":{"include_obfuscation":true,"include_usage":true},'),
     ],
   )
   for (const request of setup.requests) assert.equal(request.headers['content-type'], 'application/json')
@@ -205,7 +207,7 @@ test('gateway: a body that is too large, whatever its declared length, is refuse
 test('gateway: incomplete bodies use the share of their session and organisation, not that of others', async () => {
   const bytes = 900_000
   await using setup = await GatewaySetup.create(answer({}), { heldBytesMax: 4 * 1024 * 1024, bodyBytesMax: 2 * bytes })
-  const body = JSON.stringify({ model: 'm-1', pad: 'x'.repeat(bytes) })
+  const body = JSON.stringify({ model: 'm-1', system: 'x'.repeat(bytes) })
   const uploads: ClientRequest[] = []
   const statuses: number[] = []
   /** Sends all but the end. Returns when the gateway knows whose it is. */
@@ -241,8 +243,8 @@ test('gateway: incomplete bodies use the share of their session and organisation
 
 test('gateway: the demo model gets bounded bodies', async () => {
   await using setup = await GatewaySetup.create(answer({}), { demoBytesMax: 1000, demoValuesMax: 100 })
-  const long = { pad: 'x'.repeat(1000) }
-  const wide = { pad: Array.from({ length: 100 }, () => 0) }
+  const long = { system: 'x'.repeat(1000) }
+  const wide = { stop_sequences: Array.from({ length: 100 }, () => 0) }
   const statuses: number[] = []
   for (const model of ['m-1', 'demo']) {
     for (const pad of [{}, long, wide]) statuses.push((await setup.post(messages, { ...hello, ...pad, model })).status)
@@ -297,6 +299,18 @@ test('gateway: one session cannot take all connections', async () => {
   proceed.resolve()
   for (const response of await Promise.all(waiting)) assert.equal(response.status, 200)
   assert.equal((await setup.post(messages, hello)).status, 200)
+})
+
+test('gateway: a sandbox that holds all connections keeps no other from its model', async () => {
+  await using setup = await GatewaySetup.create(answer({}), { connectionsMax: 4 })
+  setup.peer = 'sb-slow'
+  const { port } = new URL(setup.url)
+  const held = Array.from({ length: 4 }, () => connect(Number(port), '127.0.0.1').on('error', () => undefined))
+  await Promise.all(held.map((socket) => once(socket, 'connect')))
+  await assert.rejects(fetch(`${setup.url}/nothing`), 'there is no place')
+  setup.peer = 'sb-a'
+  assert.equal((await setup.post(messages, hello)).status, 200)
+  for (const socket of held) socket.destroy()
 })
 
 test('gateway: neither token nor key nor prompt is logged', async () => {

@@ -1,16 +1,20 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
+import { FairConnections } from '../lib/fair-connections.ts'
 import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import { estimatedUsage, UsageTap, type AnswerUsage } from '../protocol/usage-tap.ts'
-import { modelRequest } from './model-request.ts'
+import { modelRequest, type ModelRequest, type RequestTerms } from './model-request.ts'
 import { defaultGatewayLimits, type GatewayLimits } from './limits.ts'
 import { RequestBodies } from './request-body.ts'
-import { servedBetas } from './request-rules.ts'
+import { RefusedField } from './refused-field.ts'
+import { betasOf, servedOpenaiBetas } from './request-rules.ts'
 import { UsageRecorder, type GatewayIdentity, type SessionMeter } from './session-meter.ts'
+import { SessionWarnings, type WarnSession } from './session-warnings.ts'
+import { defaultAllowList, type AllowList } from './shapes/allow.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
 import { wires, type Upstream, type Wire, type WireError } from './wires.ts'
 
@@ -20,6 +24,10 @@ export interface GatewayOptions {
   upstreams: { anthropic?: Upstream; openai?: Upstream; demo?: Upstream }
   /** The sandbox of a peer address. A token works only from the sandbox of its session. */
   sandboxAt: (peerAddress: string) => string | undefined
+  /** Called once for each session and each thing that is kept out of its requests. */
+  warnSession: WarnSession
+  /** Default: that of `shapes/`. */
+  allowList?: AllowList
   /** Never given tokens, keys or bodies. */
   log: Log
   limits?: Partial<GatewayLimits>
@@ -45,6 +53,9 @@ const droppedAnswerHeaders = new Set([
   'anthropic-organization-id',
 ])
 
+/** Of the name of a beta feature, in characters. */
+const toldBetaMax = 100
+
 interface Answered {
   /** With its provider. */
   model: string
@@ -62,6 +73,8 @@ export class Gateway {
   readonly #caller: UpstreamCaller
   readonly #bodies: RequestBodies
   readonly #recorder: UsageRecorder
+  readonly #warnings: SessionWarnings
+  readonly #terms: RequestTerms
   readonly #server: Server
   readonly #handling = new Set<Promise<void>>()
   /** Requests in flight, by session. */
@@ -73,6 +86,13 @@ export class Gateway {
     this.#caller = new UpstreamCaller(this.#limits)
     this.#bodies = new RequestBodies(this.#limits)
     this.#recorder = new UsageRecorder(options.meter, options.log)
+    this.#warnings = new SessionWarnings(options.warnSession, options.log)
+    const { openai } = options.upstreams
+    this.#terms = {
+      allowList: options.allowList ?? defaultAllowList,
+      // Some compatible servers refuse a request with `store`, and keep nothing.
+      keepsCompletions: openai !== undefined && isOpenai(openai.baseUrl),
+    }
     this.#server = createServer((request, response) => {
       const handled = this.#handle(request, response)
         .catch((error: unknown) => {
@@ -82,7 +102,10 @@ export class Gateway {
         .finally(() => this.#handling.delete(handled))
       this.#handling.add(handled)
     })
-    this.#server.maxConnections = this.#limits.connectionsMax
+    const connections = new FairConnections(this.#limits.connectionsMax)
+    this.#server.on('connection', (socket: Socket) => {
+      connections.admit(options.sandboxAt(socket.remoteAddress ?? '') ?? '', socket)
+    })
     this.#server.headersTimeout = Math.min(10_000, this.#limits.requestMs)
     this.#server.requestTimeout = this.#limits.requestMs
   }
@@ -102,6 +125,7 @@ export class Gateway {
     await closed
     await Promise.all(this.#handling)
     await this.#recorder.written()
+    await this.#warnings.told()
     this.#caller.close()
   }
 
@@ -172,7 +196,7 @@ export class Gateway {
   ): Promise<Answered | WireError> {
     using share = this.#bodies.open(identity)
     const body = await this.#bodies.read(request, share)
-    const { model, pieces, byteCount, valueCount } = await modelRequest(wire, body)
+    const { model, pieces, byteCount, valueCount } = await this.#read(wire, identity, body)
     // With its provider: the same name has another price at another provider.
     const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
     if (identity.allowedModels && !identity.allowedModels.includes(name)) {
@@ -190,7 +214,7 @@ export class Gateway {
       return { status: 402, code: 'budget_exceeded', message: 'The budget of this session is spent.' }
     }
     const url = new URL(upstream.baseUrl.replace(/\/+$/, '') + wire.upstreamPath)
-    const headers = { ...passedHeaders(request), ...wire.authHeaders(upstream) }
+    const headers = { ...this.#passedHeaders(identity, request), ...wire.authHeaders(upstream) }
     const fields = { sessionId: identity.sessionId, wire: wire.name }
     const onUnanswered = (silentMs: number) => {
       this.#recorder.record(identity.sessionId, { ...estimatedUsage(byteCount, silentMs), model: name })
@@ -198,6 +222,31 @@ export class Gateway {
     const call = { url, headers, pieces, byteCount, onUnanswered }
     const answer = await this.#caller.call(call, signal, this.#options.log, fields)
     return { model: name, requestBytes: byteCount, answer: withoutKey(answer, upstream.apiKey) }
+  }
+
+  async #read(wire: Wire, { sessionId }: GatewayIdentity, body: Buffer): Promise<ModelRequest> {
+    try {
+      return await modelRequest(wire, body, this.#terms)
+    } catch (error) {
+      if (error instanceof RefusedField) {
+        const message = `The model gateway refused a request of the agent. ${error.message}`
+        this.#warnings.warn(sessionId, error.field, 'model_field_refused', message)
+      }
+      throw error
+    }
+  }
+
+  #passedHeaders({ sessionId }: GatewayIdentity, request: IncomingMessage): Record<string, string> {
+    const headers = passedHeaders(request)
+    const { served, unknown } = betasOf(headers['anthropic-beta'], this.#terms.allowList.betas)
+    if (served === undefined) delete headers['anthropic-beta']
+    else headers['anthropic-beta'] = served
+    for (const beta of unknown) {
+      const name = `anthropic-beta:${beta.slice(0, toldBetaMax)}`
+      const message = `The model gateway took the beta feature ${name} out of the requests of the agent. The operator can allow it, under this name in ATOLL_GATEWAY_ALLOW.`
+      this.#warnings.warn(sessionId, name, 'model_beta_removed', message)
+    }
+    return headers
   }
 
   async #hasBudget(sessionId: string): Promise<boolean> {
@@ -260,6 +309,11 @@ export class Gateway {
   }
 }
 
+/** OpenAI itself, in any region, or at Azure. */
+function isOpenai(baseUrl: string): boolean {
+  return /(^|\.)openai\.(com|azure\.com)$/i.test(new URL(baseUrl).hostname)
+}
+
 function clientToken(request: IncomingMessage): string | undefined {
   const key = request.headers['x-api-key']
   if (typeof key === 'string' && key !== '') return key
@@ -274,9 +328,7 @@ function passedHeaders(request: IncomingMessage): Record<string, string> {
     const value = request.headers[name]
     if (typeof value === 'string') headers[name] = value
   }
-  const betas = servedBetas(headers['anthropic-beta'])
-  if (betas === undefined) delete headers['anthropic-beta']
-  else headers['anthropic-beta'] = betas
+  if (!servedOpenaiBetas.has(headers['openai-beta'] ?? '')) delete headers['openai-beta']
   return headers
 }
 

@@ -6,6 +6,7 @@ import {
   completions,
   GatewaySetup,
   hello,
+  helloResponses,
   messages,
   responses,
   streaming,
@@ -72,7 +73,7 @@ test('usage: it is read from the JSON and the event streams of every wire', asyn
       answering.writeHead(200, { 'content-type': type })
       answering.end(body)
     })
-    assert.equal(await (await setup.post(path, hello)).text(), body)
+    assert.equal(await (await setup.post(path, path === responses ? helloResponses : hello)).text(), body)
     const told = { ...noTokens(), inputTokens: 7, outputTokens: 8, estimated: false }
     const model = path === messages ? 'anthropic/m-1' : 'openai/m-1'
     assert.deepEqual(await setup.recorded(), { ...told, model })
@@ -111,7 +112,7 @@ test('usage: a client that leaves before the first byte is charged once the mode
   const asked = Promise.withResolvers<void>()
   await using setup = await GatewaySetup.create(() => asked.resolve())
   const abort = new AbortController()
-  const prompt = { ...hello, pad: 'x'.repeat(300_000) }
+  const prompt = { ...hello, system: 'x'.repeat(300_000) }
   const refused = assert.rejects(setup.post(messages, prompt, {}, abort.signal))
   await asked.promise
   abort.abort()

@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs'
 import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
+import type { Image } from './image.ts'
 
 /**
  * The contents of files of manifests whose builds have not ended, one folder a build. Records keep hashes of them alone, and a build that
@@ -41,4 +42,9 @@ export class BuildFiles {
   #folder(key: string): string {
     return `${this.#dir}/${key}`
   }
+}
+
+/** Of a build and its files: a legal file name, as neither an id nor a hash has a slash. */
+export function keyOf({ orgId, contentHash }: Pick<Image, 'orgId' | 'contentHash'>): string {
+  return `${orgId}-${contentHash}`
 }

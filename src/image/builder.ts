@@ -69,7 +69,7 @@ export async function buildImage(
   const { orgId, outline } = build
   const tooLong = new ServiceError('build_failed', `the build takes longer than ${limits.buildMs / 1000} seconds`)
   const deadline = new AbortController()
-  const timer = setTimeout(() => deadline.abort(tooLong), limits.buildMs)
+  const timer = setTimeout(() => deadline.abort(tooLong), limits.buildMs).unref()
   const ended = AbortSignal.any([signal, deadline.signal])
   const sandboxId = newId('sb-build-')
   try {
@@ -250,8 +250,8 @@ class RunningBuild {
     const [cmd, ...args] = argv
     const command = { cmd, args, ...shell, timeoutSeconds: limits.stepMs / 1000 }
     const id = await this.#start({ ...command, internal: true, keep: 'lossless' })
-    const { exitCode, stderr } = await this.#follow(id, 'internal', number, this.#running.signal)
-    if (exitCode !== 0) throw failed(number, type, exitCode, stderr)
+    const end = await this.#follow(id, 'internal', number, this.#running.signal)
+    if (end.exitCode !== 0) throw failed(number, type, end)
   }
 
   async #start(command: StartExec): Promise<string> {
@@ -263,12 +263,7 @@ class RunningBuild {
   }
 
   /** Emits the output of a program until its end. */
-  async #follow(
-    id: string,
-    kind: ProcessKind,
-    number: number,
-    signal: AbortSignal,
-  ): Promise<{ exitCode: number; stderr: string }> {
+  async #follow(id: string, kind: ProcessKind, number: number, signal: AbortSignal): Promise<ProgramEnd> {
     const { orgId } = this.#build
     const { sandbox, emit } = this.#running
     const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
@@ -276,7 +271,7 @@ class RunningBuild {
     await using output = await this.#context.sandboxes.exec.attach(orgId, sandbox.id, id, { kind, signal })
     for await (const event of output) {
       signal.throwIfAborted()
-      if (event.type === 'exit') return { exitCode: event.exitCode, stderr }
+      if (event.type === 'exit') return { ...event, stderr }
       if (event.type !== 'output') continue
       const data = decoders[event.stream].decode(event.data, { stream: true })
       if (data !== '') emit({ event: 'build_output', step: number, stream: event.stream, data })
@@ -296,7 +291,7 @@ class RunningBuild {
     const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
     // A connection that is open when memory is saved would delay that.
     const attached = new AbortController()
-    let ended: { exitCode: number; stderr: string } | undefined
+    let ended: ProgramEnd | undefined
     const following = this.#follow(id, 'image', number, AbortSignal.any([signal, attached.signal])).then(
       (end) => (ended = end),
       () => undefined,
@@ -316,7 +311,7 @@ class RunningBuild {
     }
     try {
       for (const until = Date.now() + limits.stepMs; !(await isReady());) {
-        if (ended !== undefined) throw failed(number, 'start', ended.exitCode, ended.stderr)
+        if (ended !== undefined) throw failed(number, 'start', ended)
         if (Date.now() > until) {
           const what = outline.readyCommand === undefined ? 'listens on no new port' : 'is not ready'
           const message = `the start command ${what} after ${limits.stepMs / 1000} seconds`
@@ -344,8 +339,15 @@ export function logOf(step: number, type: string, message: string): BuildEvent {
   return { event: 'build_log', step, type, message }
 }
 
-function failed(step: number, type: string, exitCode: number, stderr: string): ServiceError {
-  const why = exitCode === 124 ? 'took too long' : `exited with ${exitCode}`
+interface ProgramEnd {
+  exitCode: number
+  timedOut?: boolean
+  /** The end of it. */
+  stderr: string
+}
+
+function failed(step: number, type: string, { exitCode, timedOut, stderr }: ProgramEnd): ServiceError {
+  const why = timedOut ? 'took too long' : `exited with ${exitCode}`
   const end = stderr.trim().slice(-stderrInMessage)
   return new ServiceError('build_failed', `step ${step} (${type}) ${why}${end === '' ? '' : `: ${end}`}`, {
     details: { step, type, exitCode, stderr },

@@ -68,3 +68,49 @@ test('dockerfile: what is not known is refused with its line', () => {
     )
   }
 })
+
+test('dockerfile: what is made of it is bounded, and so is the work', () => {
+  const doubled = `FROM base\nENV A=0123456789\n${'ENV A=$A$A\n'.repeat(24)}`
+  const cases: [string, RegExp][] = [
+    [`${doubled}ENV ${Array.from({ length: 60 }, (_, at) => `B${at}=$A`).join(' ')}`, /line 18: variables stand for/],
+    [`FROM base\nENV A=${'x'.repeat(30_000)}\n${'RUN true\nENV B=$A\n'.repeat(40)}`, /variables stand for more/],
+    [`FROM base\nENV A=${'x/'.repeat(2000)}\n${'WORKDIR $A\n'.repeat(3)}`, /line 4: a path is longer/],
+    [`FROM base\n${'WORKDIR some/folder\n'.repeat(900)}`, /a path is longer/],
+    [`FROM base\n${'\n'.repeat(30_000)}`, /more than 20000 lines/],
+    [`FROM base\n${'RUN true\n'.repeat(1001)}`, /more than 1000 instructions/],
+    [`FROM base\nENV A="${'\\"'.repeat(15_000)}`, /line 2: ENV takes/],
+    [`FROM base\nENV A='${'"'.repeat(30_000)}`, /line 2: ENV takes/],
+    [`FROM base\nENV A=${'""'.repeat(20_000)}`, /line 2: variables, lists and paths have more than 32768/],
+    [`FROM base\n${`ENV A=${'x'.repeat(1000)}\n`.repeat(40)}`, /line 34: variables, lists and paths/],
+    [`FROM base\nRUN ["${'","'.repeat(20_000)}"]`, /line 2: variables, lists and paths/],
+  ]
+  for (const [text, why] of cases) {
+    assert.throws(
+      () => manifestOf(text),
+      (error: Error) => isServiceError(error, 'invalid_request') && why.test(error.message),
+      text.slice(0, 80),
+    )
+  }
+  // A long instruction of many lines is read once, and not again with each of its lines.
+  const continued = manifestOf(`FROM base\nRUN true${` \\\n  ${'x'.repeat(40)}`.repeat(19_000)}`)
+  const [run] = continued.steps ?? []
+  assert.ok(run?.type === 'run')
+  assert.equal(run.args.commands[0]!.length, 4 + 19_000 * 43)
+})
+
+test('dockerfile: ENV takes quotes, escapes and names of objects', () => {
+  const text = String.raw`FROM base
+ENV A=a\ b"c\"d"'e"f' B=$constructor
+ENV C=$A
+ENV D   two words
+ENV E= F=""
+`
+  assert.deepEqual(manifestOf(text).defaults?.envs, {
+    A: `a bc"de"f`,
+    B: '',
+    C: `a bc"de"f`,
+    D: 'two words',
+    E: '',
+    F: '',
+  })
+})

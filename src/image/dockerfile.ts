@@ -15,19 +15,34 @@ interface Shell {
   cwd: string
   user?: string
   envs: Record<string, string>
+  substitutedChars: number
+  /** Of what is read character by character. */
+  readChars: number
 }
 
+const linesMax = 20_000
 const instructionsMax = 1000
+/** What variables stand for, in the whole Dockerfile: a line that doubles one makes much of little. */
+const substitutedCharsMax = 1024 * 1024
+/** Lists of variables and of words, and paths, in the whole Dockerfile: some milliseconds of work. */
+const readCharsMax = 32 * 1024
+/** A path of the kernel. */
+const pathCharsMax = 4096
 const heredocPattern = /<<(-?)(["']?)([A-Za-z_][A-Za-z0-9_]*)\2/
 const variablePattern = /\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))/g
+/** `NAME value`, the older form of `ENV`. */
+const olderPattern = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+|$)/
+const assignmentPattern = /\s*([A-Za-z_][A-Za-z0-9_]*)=/y
+const plainPattern = /[^"'\\\s]+/y
 
 /**
  * The manifest of a Dockerfile. Known are `FROM` (an image of this server, once), `RUN`, `COPY` of a heredoc, `ENV`, `WORKDIR`, `USER`, `EXPOSE`
- * and `CMD`, which is kept and not run. Throws `invalid_request` with the line of anything else.
+ * and `CMD`, which is kept and not run. Throws `invalid_request` with the line of anything else, and of what is too much: the work and what is made
+ * are bounded by the length of the text and by the constants above.
  */
 export function manifestOf(dockerfile: string): Manifest {
   const steps: ManifestStep[] = []
-  const shell: Shell = { cwd: '/', envs: {} }
+  const shell: Shell = { cwd: '/', envs: {}, substitutedChars: 0, readChars: 0 }
   let base: string | undefined
   for (const instruction of instructionsOf(dockerfile)) {
     const { line, name, text } = instruction
@@ -48,12 +63,17 @@ export function manifestOf(dockerfile: string): Manifest {
 
 function stepsOf(instruction: Instruction, shell: Shell): ManifestStep[] {
   const { line, name, text, heredoc } = instruction
+  if (heredoc === undefined && (name !== 'RUN' || text.startsWith('['))) {
+    shell.readChars += text.length
+    if (shell.readChars > readCharsMax)
+      throw refused(line, `variables, lists and paths have more than ${readCharsMax} characters together`)
+  }
   switch (name) {
     case 'RUN':
       return [{ type: 'run', args: { commands: [commandOf(instruction)], ...runsAs(shell) } }]
     case 'COPY': {
       if (heredoc === undefined) throw refused(line, 'COPY takes a heredoc alone: there is no build context')
-      const path = absolute(substituted(heredoc.target, shell), shell)
+      const path = absolute(heredoc.target, line, shell)
       const target = path.endsWith('/') ? refusedTarget(line) : path
       const content = Buffer.from(heredoc.body).toString('base64')
       return [{ type: 'add_file', args: { path: target, content } }]
@@ -64,7 +84,7 @@ function stepsOf(instruction: Instruction, shell: Shell): ManifestStep[] {
       return [{ type: 'env', args: { vars } }]
     }
     case 'WORKDIR':
-      shell.cwd = absolute(substituted(text, shell), shell)
+      shell.cwd = absolute(text, line, shell)
       return [{ type: 'workdir', args: { path: shell.cwd } }]
     case 'USER':
       if (!/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/.test(text)) throw refused(line, 'USER takes one name or id')
@@ -104,36 +124,73 @@ function listOf(text: string): string[] | undefined {
 
 /** `NAME=value NAME2="with blanks"`, or the older `NAME value`. */
 function variablesOf({ line, text }: Instruction, shell: Shell): Record<string, string> {
-  const [, name = '', rest = ''] = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+(.*))?$/s.exec(text) ?? []
-  if (name !== '') return { [name]: substituted(rest, shell) }
+  const [start, name] = olderPattern.exec(text) ?? []
+  if (start !== undefined && name !== undefined) return { [name]: substituted(text.slice(start.length), line, shell) }
   const vars: Record<string, string> = {}
-  const pattern = /\s*([A-Za-z_][A-Za-z0-9_]*)=((?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\])*)(?=\s|$)/gy
-  let end = 0
-  for (const [whole, key = '', value = ''] of text.matchAll(pattern)) {
-    end += whole.length
-    vars[key] = unquoted(value, shell)
+  for (let at = 0; at < text.length;) {
+    assignmentPattern.lastIndex = at
+    const [assignment, key] = assignmentPattern.exec(text) ?? []
+    if (assignment === undefined || key === undefined) throw refused(line, 'ENV takes NAME=value')
+    const word = wordAt(text, at + assignment.length, line, shell)
+    vars[key] = word.value
+    at = word.end
   }
-  if (end < text.trimEnd().length || end === 0) throw refused(line, 'ENV takes NAME=value')
+  if (Object.keys(vars).length === 0) throw refused(line, 'ENV takes NAME=value')
   return vars
 }
 
-function unquoted(value: string, shell: Shell): string {
-  return value.replace(
-    /"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)|([^"'\\]+)/gs,
-    (_, double?: string, single?: string, escaped?: string, plain?: string) => {
-      if (single !== undefined) return single
-      if (escaped !== undefined) return escaped
-      return substituted((double ?? plain ?? '').replace(/\\(.)/gs, '$1'), shell)
-    },
-  )
+/** A word with its quotes, up to a blank outside of them; each character is looked at once. */
+function wordAt(text: string, start: number, line: number, shell: Shell): { value: string; end: number } {
+  const parts: string[] = []
+  let at = start
+  const upTo = (end: number): string => {
+    if (end < 0 || end > text.length) throw refused(line, 'ENV takes NAME=value')
+    const part = text.slice(at, end)
+    at = end
+    return part
+  }
+  while (at < text.length && !/\s/.test(text[at]!)) {
+    const char = text[at]
+    if (char === "'") parts.push(upTo(text.indexOf("'", at + 1) + 1 || -1).slice(1, -1))
+    else if (char === '"') parts.push(substituted(unescaped(upTo(closingQuote(text, at)).slice(1, -1)), line, shell))
+    else if (char === '\\') parts.push(upTo(at + 2).slice(1))
+    else {
+      plainPattern.lastIndex = at
+      parts.push(substituted(plainPattern.exec(text)![0], line, shell))
+      at = plainPattern.lastIndex
+    }
+  }
+  return { value: parts.join(''), end: at }
 }
 
-function substituted(text: string, { envs }: Shell): string {
-  return text.replace(variablePattern, (_, braced?: string, bare?: string) => envs[braced ?? bare ?? ''] ?? '')
+/** Behind the double quote that ends what one at `start` begins; -1 where none does. */
+function closingQuote(text: string, start: number): number {
+  for (let at = start + 1; at < text.length; at++) {
+    if (text[at] === '\\') at++
+    else if (text[at] === '"') return at + 1
+  }
+  return -1
 }
 
-function absolute(path: string, { cwd }: Shell): string {
-  return path.endsWith('/') && path !== '/' ? `${posix.resolve(cwd, path)}/` : posix.resolve(cwd, path)
+function unescaped(text: string): string {
+  return text.replaceAll(/\\(.)/gs, '$1')
+}
+
+function substituted(text: string, line: number, shell: Shell): string {
+  return text.replaceAll(variablePattern, (_, braced?: string, bare?: string) => {
+    const name = braced ?? bare ?? ''
+    const value = Object.hasOwn(shell.envs, name) ? shell.envs[name]! : ''
+    shell.substitutedChars += value.length
+    if (shell.substitutedChars > substitutedCharsMax)
+      throw refused(line, `variables stand for more than ${substitutedCharsMax} characters`)
+    return value
+  })
+}
+
+function absolute(text: string, line: number, shell: Shell): string {
+  const path = posix.resolve(shell.cwd, substituted(text, line, shell))
+  if (path.length > pathCharsMax) throw refused(line, `a path is longer than ${pathCharsMax} characters`)
+  return text.endsWith('/') && path !== '/' ? `${path}/` : path
 }
 
 function refusedTarget(line: number): never {
@@ -141,18 +198,20 @@ function refusedTarget(line: number): never {
 }
 
 function instructionsOf(dockerfile: string): Instruction[] {
-  const lines = dockerfile.replaceAll('\r\n', '\n').split('\n')
+  const lines = dockerfile.replaceAll('\r\n', '\n').split('\n', linesMax + 1)
+  if (lines.length > linesMax) throw refused(linesMax, `more than ${linesMax} lines`)
   const found: Instruction[] = []
   for (let at = 0; at < lines.length; at++) {
     const line = at + 1
     if (isBlank(lines[at])) continue
-    let text = (lines[at] ?? '').trim()
-    while (text.endsWith('\\') && at + 1 < lines.length) {
+    const parts = [(lines[at] ?? '').trim()]
+    while (parts.at(-1)!.endsWith('\\') && at + 1 < lines.length) {
       at += 1
       // A comment in the middle of an instruction is left out.
-      if (!/^\s*#/.test(lines[at] ?? '')) text = `${text.slice(0, -1)}${lines[at] ?? ''}`.trimEnd()
-      else text = `${text.slice(0, -1)}\\`
+      if (/^\s*#/.test(lines[at] ?? '')) continue
+      parts.push(parts.pop()!.slice(0, -1), (lines[at] ?? '').trimEnd())
     }
+    const text = parts.join('').trimEnd()
     const [, name = '', rest = ''] = /^([A-Za-z]+)(?:\s+(.*))?$/s.exec(text) ?? []
     if (name === '') throw refused(line, 'not an instruction')
     const upper = name.toUpperCase()

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { isServiceError } from '../errors.ts'
+import { roundsDuring } from '../lib/testing/rounds.ts'
 import { defaultImageLimits } from './image.ts'
 import { hashesOf, type Manifest, type ManifestStep, planOf, summaryOf } from './manifest.ts'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
 const plan = (manifest: Manifest) => planOf(manifest, defaultImageLimits)
-const hashes = async (steps: ManifestStep[], origin = 'base') => hashesOf((await plan({ steps })).outline, origin)
+const hashes = async (steps: ManifestStep[], origin = 'base') => await hashesOf((await plan({ steps })).outline, origin)
 const run = (command: string): ManifestStep => ({ type: 'run', args: { commands: [command] } })
 const file = (path: string, content = base64('x')): ManifestStep => ({ type: 'add_file', args: { path, content } })
 const folder = (path: string, ...names: string[]): ManifestStep => ({
@@ -23,6 +25,19 @@ test('manifest: an outline has hashes in place of contents, which are kept once'
   assert.deepEqual(outline.steps[2], {
     type: 'add_dir',
     args: { path: '/c', files: [{ relativePath: 'x', bytes: 1, sha256 }] },
+  })
+})
+
+test('manifest: what is kept of all steps together is bounded, however it is spread', async () => {
+  const long = (index: number) => `/${String(index).padStart(4_000, 'x')}`
+  const names = Array.from({ length: 300 }, (_, index) => long(index).slice(1))
+  const commands = Array.from({ length: 10 }, () => 'x'.repeat(100_000)).map(run)
+  const steps = [folder('/a', ...names), ...commands]
+  await plan({ steps: steps.slice(0, 7) })
+  await assert.rejects(plan({ steps }), (error: unknown) => {
+    assert.ok(isServiceError(error, 'invalid_request'))
+    assert.match(error.message, /^image\.steps have more than 2097152 characters of texts/)
+    return true
   })
 })
 
@@ -44,7 +59,7 @@ test('manifest: steps share hashes up to the first that differs', async () => {
 })
 
 test('manifest: memory and what runs in it belong to the content, sizes and names do not', async () => {
-  const hash = async (manifest: Manifest) => hashesOf((await plan(manifest)).outline, 'base').contentHash
+  const hash = async (manifest: Manifest) => (await hashesOf((await plan(manifest)).outline, 'base')).contentHash
   const plain = await hash({})
   assert.equal(await hash({ builderMemoryMB: 512, runtimeMemoryMB: 256, name: 'x' }), plain)
   const all = await Promise.all(
@@ -94,6 +109,37 @@ test('manifest: base64 with and without padding is taken', async () => {
   for (const content of ['eA==', 'eA', 'eHk=', 'eHk', '']) await plan({ steps: [file('/a', content)] })
   for (const content of ['e', 'eA==eA==', 'e A=', 'eHk=\n'])
     await assert.rejects(plan({ steps: [file('/a', content)] }), /base64/)
+})
+
+test('manifest: a hash is that of the JSON of its step, however long that is', async () => {
+  const sha256 = (data: string) => createHash('sha256').update(data).digest('hex')
+  for (const count of [0, 1, 499, 500, 501, 1700]) {
+    const { outline } = await plan({ steps: [folder('/a', ...Array.from({ length: count }, (_, n) => `"f${n}`))] })
+    const expected = sha256(`${sha256('{"base":"base"}')} ${JSON.stringify(outline.steps[0])}`)
+    assert.equal((await hashesOf(outline, 'base')).contentHash, expected, String(count))
+  }
+})
+
+test('manifest: a file of megabytes is decoded and hashed in parts, and other work goes on', async () => {
+  const bytes = randomBytes(5_000_001)
+  const rounds = await roundsDuring(async () => {
+    const { outline, contents } = await plan({ steps: [file('/a', bytes.toString('base64'))] })
+    const hash = createHash('sha256').update(bytes).digest('hex')
+    assert.deepEqual(outline.steps[0], { type: 'add_file', args: { path: '/a', bytes: bytes.length, sha256: hash } })
+    assert.ok(contents.get(hash)?.equals(bytes))
+  })
+  assert.ok(rounds > 10, String(rounds))
+  const broken = `${bytes.toString('base64').slice(0, 4_000_000)}!${bytes.toString('base64').slice(4_000_001)}`
+  await assert.rejects(plan({ steps: [file('/a', broken)] }), /base64/)
+})
+
+test('manifest: commands that no shell could be given are refused', async () => {
+  const half = 'x'.repeat(70_000)
+  await plan({ steps: [run(half)] })
+  await assert.rejects(plan({ steps: [run(half + half)] }), /image\.steps\.0\.args\.commands must be at most/)
+  const two: ManifestStep = { type: 'run', args: { commands: [half, half] } }
+  await assert.rejects(plan({ steps: [two] }), /image\.steps\.0\.args\.commands must be at most/)
+  await assert.rejects(plan({ memory: true, startCommand: half + half }), /image\.startCommand must be at most/)
 })
 
 test('manifest: a summary is one line', async () => {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { posix } from 'node:path'
 import { FairYield } from '../lib/async/fair-yield.ts'
+import { TimeSlice } from '../lib/async/time-slice.ts'
 import { assertEnvs, assertInput, assertPath, type CommandDefaults } from '../sandbox/index.ts'
 import type { ImageLimits } from './image.ts'
 
@@ -61,8 +62,16 @@ export interface BuildPlan {
   contents: Map<string, Buffer>
 }
 
-/** Files of all manifests that are read in one turn of the event loop. */
-const turns = new FairYield(16)
+/** Of base64, decoded and hashed at once: a multiple of four. */
+const partChars = 32 * 1024
+/** Parts of the files of all manifests that are read in one iteration of the event loop. */
+const parts = new FairYield(16)
+/** Files of one step whose JSON is made at once. */
+const filesAtOnce = 500
+/** The commands of a step are one argument of a shell, which the kernel bounds (execve(2): 128 KiB). */
+const commandBytesMax = 120 * 1024
+/** Of paths, commands, packages and variables: what a record of the image keeps, and lists of images show. */
+const textLengthMax = 2 * 2 ** 20
 const builtInNames = new Set(['', 'base', 'ubuntu', 'default'])
 const packagePattern = /^[A-Za-z0-9][^\0\s]{0,255}$/
 
@@ -83,11 +92,39 @@ export async function planOf(
   assertInput(rest.oci === undefined || manifest.base === undefined, 'image.oci', 'is given together with image.base')
   const contents = new Map<string, Buffer>()
   const outlined: Step[] = []
+  const slice = new TimeSlice()
+  let textLength = 0
   for (const [index, step] of steps.entries()) {
+    await slice.next()
+    textLength += textLengthOf(step)
+    assertInput(textLength <= textLengthMax, 'image.steps', `have more than ${textLengthMax} characters of texts`)
     outlined.push(await outlineOf(step, `image.steps.${index}.args`, contents))
   }
   const origin = rest.oci !== undefined ? '' : builtInNames.has(base) ? 'base' : base
   return { outline: { ...rest, base: origin, steps: outlined }, contents }
+}
+
+function textLengthOf(step: ManifestStep): number {
+  return textsOf(step).reduce((sum, text) => sum + text.length, 0)
+}
+
+function textsOf({ type, args }: ManifestStep): string[] {
+  switch (type) {
+    case 'apt_install':
+    case 'pip_install':
+      return args.packages
+    case 'run':
+      return args.commands
+    case 'env':
+      return Object.entries(args.vars).flat()
+    case 'workdir':
+    case 'add_file':
+      return [args.path]
+    case 'add_dir':
+      return [args.path, ...args.files.map(({ relativePath }) => relativePath)]
+    default:
+      return type satisfies never
+  }
 }
 
 function assertCommands({ memory = false, startCommand, readyCommand }: Manifest): void {
@@ -108,10 +145,7 @@ function assertCommands({ memory = false, startCommand, readyCommand }: Manifest
 
 async function outlineOf(step: ManifestStep, field: string, contents: Map<string, Buffer>): Promise<Step> {
   const take = async (content: string, of: string): Promise<FileOutline> => {
-    // A large one takes a moment, and many take many.
-    await turns.next()
-    const bytes = decoded(content, of)
-    const sha256 = hashOf(bytes)
+    const { bytes, sha256 } = await decoded(content, of)
     contents.set(sha256, bytes)
     return { bytes: bytes.length, sha256 }
   }
@@ -138,13 +172,39 @@ async function outlineOf(step: ManifestStep, field: string, contents: Map<string
  * The hash after each step, which depends on all before it; `origin` names the files that the build begins with. The last one is that of the
  * image: memory and what runs in it count as a step.
  */
-export function hashesOf({ steps, memory, startCommand, readyCommand, defaults }: ManifestOutline, origin: string) {
+export async function hashesOf(
+  { steps, memory, startCommand, readyCommand, defaults }: ManifestOutline,
+  origin: string,
+): Promise<{ layerHashes: string[]; contentHash: string }> {
   const chain: string[] = []
+  const slice = new TimeSlice()
   let hash = hashOf(JSON.stringify({ base: origin }))
-  for (const step of steps) chain.push((hash = hashOf(`${hash} ${JSON.stringify(step)}`)))
+  for (const step of steps) {
+    const next = createHash('sha256').update(`${hash} `)
+    for (const piece of jsonOf(step)) {
+      await slice.next()
+      next.update(piece)
+    }
+    chain.push((hash = next.digest('hex')))
+  }
   const end = { memory, startCommand, readyCommand, defaults }
   const contentHash = memory || defaults ? hashOf(`${hash} ${JSON.stringify(end)}`) : hash
   return { layerHashes: chain, contentHash }
+}
+
+/** `JSON.stringify` of a step, in pieces. */
+function* jsonOf(step: Step): Generator<string> {
+  if (step.type !== 'add_dir') {
+    yield JSON.stringify(step)
+    return
+  }
+  const { path, files } = step.args
+  yield `${JSON.stringify({ type: step.type, args: { path } }).slice(0, -2)},"files":[`
+  for (let at = 0; at < files.length; at += filesAtOnce) {
+    const some = JSON.stringify(files.slice(at, at + filesAtOnce)).slice(1, -1)
+    yield at === 0 ? some : `,${some}`
+  }
+  yield ']}}'
 }
 
 /** One line about a step, for logs. */
@@ -178,9 +238,17 @@ function assertStep(step: Exclude<ManifestStep, { type: 'add_file' | 'add_dir' }
         assertInput(packagePattern.test(name), `${field}.packages.${index}`, 'must be the name of a package')
       }
       return
-    case 'run':
-      for (const [index, command] of step.args.commands.entries()) assertCommand(command, `${field}.commands.${index}`)
+    case 'run': {
+      const { commands } = step.args
+      const characters = commands.reduce((sum, { length }) => sum + length, 0)
+      assertInput(
+        characters <= commandBytesMax,
+        `${field}.commands`,
+        `must be at most ${commandBytesMax} bytes together`,
+      )
+      for (const [index, command] of commands.entries()) assertCommand(command, `${field}.commands.${index}`)
       return
+    }
     case 'env':
       assertEnvs(step.args.vars, `${field}.vars`)
       for (const [name, value] of Object.entries(step.args.vars)) {
@@ -194,6 +262,7 @@ function assertStep(step: Exclude<ManifestStep, { type: 'add_file' | 'add_dir' }
 }
 
 function assertCommand(command: string, field: string): void {
+  assertInput(command.length <= commandBytesMax, field, `must be at most ${commandBytesMax} bytes`)
   assertInput(command.trim() !== '', field, 'must not be empty')
   assertInput(!command.includes('\0'), field, 'must not contain NUL')
 }
@@ -216,12 +285,22 @@ function assertRelative(path: string, field: string): void {
   )
 }
 
-/** Throws for text that is not base64: Node leaves out what is none. Padding may be missing. */
-function decoded(content: string, field: string): Buffer {
-  const bytes = Buffer.from(content, 'base64')
+/** Throws for text that is not base64: Node leaves out what is none. Padding may be missing. Yields to the event loop between parts. */
+async function decoded(content: string, field: string): Promise<{ bytes: Buffer; sha256: string }> {
   const length = content.length - (content.endsWith('==') ? 2 : content.endsWith('=') ? 1 : 0)
-  assertInput(length % 4 !== 1 && bytes.length === Math.floor((length * 3) / 4), field, 'must be base64')
-  return bytes
+  assertInput(length % 4 !== 1, field, 'must be base64')
+  const bytes = Buffer.allocUnsafeSlow(Math.floor((length * 3) / 4))
+  const hash = createHash('sha256')
+  let end = 0
+  for (let at = 0; at < length; at += partChars) {
+    await parts.next()
+    const part = content.slice(at, Math.min(at + partChars, length))
+    const written = bytes.write(part, end, 'base64')
+    assertInput(written === Math.floor((part.length * 3) / 4), field, 'must be base64')
+    hash.update(bytes.subarray(end, end + written))
+    end += written
+  }
+  return { bytes, sha256: hash.digest('hex') }
 }
 
 function hashOf(data: string | Buffer): string {

@@ -4,7 +4,7 @@ import { assertInput, startDefaults } from '../sandbox/index.ts'
 import type { Definitions } from './definitions.ts'
 import type { Image, ImageLimits } from './image.ts'
 import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
-import type { ImageStore } from './store.ts'
+import { imagesOf, type ImageStore } from './store.ts'
 
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 
@@ -55,23 +55,30 @@ export class ImageNames {
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
-  async listUsable(orgId: string): Promise<Image[]> {
+  async *listUsable(orgId: string): AsyncGenerator<Image> {
     const { store, definitions } = this.#deps
-    const own = (await store.listImages(orgId)).filter(({ name }) => name !== undefined)
-    const found = [...own, ...(await store.publicImages()).filter((image) => image.orgId !== orgId)]
-    for (const name of definitions.keys()) {
-      if (found.some((image) => image.name === name)) continue
-      const image = await this.#defined(name)
-      if (image !== undefined) found.push(image)
+    const names = new Set<string | undefined>()
+    const named = { isNamed: true }
+    for await (const image of imagesOf(store, { orgId, ...named })) {
+      names.add(image.name)
+      yield image
     }
-    return found
+    for await (const image of imagesOf(store, named)) {
+      if (image.orgId === orgId) continue
+      names.add(image.name)
+      yield image
+    }
+    for (const name of definitions.keys()) {
+      const image = names.has(name) ? undefined : await this.#defined(name)
+      if (image !== undefined) yield image
+    }
   }
 
   /** The hashes of an image and its layers, of which an OCI image is the first. */
   async hashesOf(orgId: string, outline: ManifestOutline): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
     const { base, oci } = outline
-    if (oci === undefined) return hashesOf(outline, await this.#baseText(orgId, base))
-    const { contentHash, layerHashes } = hashesOf(outline, `oci ${oci}`)
+    if (oci === undefined) return await hashesOf(outline, await this.#baseText(orgId, base))
+    const { contentHash, layerHashes } = await hashesOf(outline, `oci ${oci}`)
     return { contentHash, layerHashes: [importHash(oci), ...layerHashes] }
   }
 

@@ -1,6 +1,12 @@
 import type { Creation } from '../lib/creation.ts'
 import type { Image, ImageChange, ImageLayer, ImageStatus } from './image.ts'
 
+export interface ImageSelection {
+  /** Default: those of all organisations that are public. */
+  orgId?: string
+  isNamed?: boolean
+}
+
 /** The port to the records of images. Each method is one transaction, durable when it returns. */
 export interface ImageStore {
   /** Throws `conflict` when the organisation has an image of this name. */
@@ -9,12 +15,14 @@ export interface ImageStore {
   imageNamed(name: string, orgId: string): Promise<Image | undefined>
   /** One that every organisation may use. */
   publicImageNamed(name: string): Promise<Image | undefined>
-  /** Of all organisations, newest first. */
-  publicImages(): Promise<Image[]>
   /** Of this content, newest first. */
   imagesOf(contentHash: string, orgId: string): Promise<Image[]>
-  /** Newest first. */
-  listImages(orgId: string): Promise<Image[]>
+  /** A page after this image, newest first: as many as have 1 MiB of manifests together, and one at least. Empty at the end. */
+  imagePage(which: ImageSelection, after?: Pick<Image, 'createdAt' | 'id'>): Promise<Image[]>
+  /** How many have a name. */
+  countNamed(orgId: string): Promise<number>
+  /** One that was imported with this hash, which is that of its first layer. */
+  importedImage(orgId: string, hash: string): Promise<Image | undefined>
   /** Of all organisations, oldest first. */
   imagesIn(status: ImageStatus): Promise<Image[]>
   /** Images without a name, and not `building`, that were last used before the moment. */
@@ -31,4 +39,14 @@ export interface ImageStore {
   deleteUnusedLayers(orgId?: string): Promise<ImageLayer[]>
   /** The ids of all checkpoints that an image or a layer names. */
   imageCheckpointIds(): Promise<string[]>
+}
+
+/** Newest first. One page is in memory at a time. */
+export async function* imagesOf(store: Pick<ImageStore, 'imagePage'>, which: ImageSelection): AsyncGenerator<Image> {
+  let last: Image | undefined
+  do {
+    const page = await store.imagePage(which, last)
+    yield* page
+    last = page.at(-1)
+  } while (last !== undefined)
 }

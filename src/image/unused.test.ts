@@ -25,6 +25,7 @@ class Rows {
 
   get store(): ImageStore {
     const known: Partial<ImageStore> = {
+      imagePage: async () => [],
       imagesIn: async () => [],
       imageNamed: async (name) => [...this.all.values()].find((row) => row.name === name),
       image: async (id) => this.all.get(id),

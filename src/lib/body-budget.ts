@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { TimeSlice } from './async/time-slice.ts'
 
 /** The cost of a chunk beside its bytes: a body that is sent byte by byte takes a hundred times its size. */
 const chunkCostBytes = 256
@@ -76,5 +77,20 @@ export async function readBody(request: IncomingMessage, { bytesMax, share, refu
     if (!share.take(chunk.length + chunkCostBytes)) throw refuse('no_room')
     chunks.push(chunk)
   }
-  return Buffer.concat(chunks, bytes)
+  return await joined(chunks, bytes)
+}
+
+/** `Buffer.concat` of megabytes would hold the event loop. */
+async function joined(chunks: readonly Buffer[], bytes: number): Promise<Buffer> {
+  const [first] = chunks
+  if (first !== undefined && chunks.length === 1) return first
+  const body = Buffer.allocUnsafeSlow(bytes)
+  const slice = new TimeSlice()
+  let at = 0
+  for (const chunk of chunks) {
+    await slice.next()
+    body.set(chunk, at)
+    at += chunk.length
+  }
+  return body
 }

@@ -38,6 +38,21 @@ test('bounds of JSON: brackets and commas in strings do not count, wherever a sl
   }
 })
 
+test('bounds of JSON: the fields of each object are counted by themselves, and items of lists are none', async () => {
+  const bounds = { valuesMax: 1000, depthMax: 10, fieldsMax: 3 }
+  for (const text of [
+    '{"a":1,"b":2,"c":3}',
+    '[0,0,0,0,0]',
+    '[{"a":1,"b":2},{"a":1,"b":2}]',
+    '{"a":{"a":1,"b":[1,2,3,4]},"b":1}',
+    '{}',
+    '{"a,b,c":",,,"}',
+  ])
+    assert.equal(await exceededBound(Buffer.from(text), bounds), undefined, text)
+  for (const text of ['{"a":1,"b":2,"c":3,"d":4}', '[{"a":1,"b":[{}],"c":3,"d":4}]', '{"a":{"a":1,"b":2,"c":3,"d":4}}'])
+    assert.equal(await exceededBound(Buffer.from(text), bounds), 'fieldsMax', text)
+})
+
 test('bounds of JSON: invalid text is counted as far as a parser would read it', async () => {
   const bounds = { valuesMax: 10, depthMax: 10 }
   for (const text of ['', '"', '"\\', '{"a', ']]]]', '\u0000', '[\\"[\\"', 'nonsense', '}{']) {

@@ -23,6 +23,8 @@ export interface JsonBounds {
   /** Of all depths together. */
   valuesMax: number
   depthMax: number
+  /** Fields of one object: each costs many times what an item of a list does. Absent: no bound of its own. */
+  fieldsMax?: number
 }
 
 /** Read per iteration of the event loop: about a millisecond of work. */
@@ -52,6 +54,8 @@ class ValueCounter {
   #isInString = false
   /** After an opening bracket: the list or object may be empty. */
   #isFirst = false
+  /** Of the open objects, by depth; a list counts as -Infinity. */
+  readonly #fields: number[] = [0]
 
   constructor(json: Buffer, bounds: JsonBounds) {
     this.#json = json
@@ -59,13 +63,15 @@ class ValueCounter {
   }
 
   readSlice(): keyof JsonBounds | undefined {
-    const { valuesMax, depthMax } = this.#bounds
+    const { valuesMax, depthMax, fieldsMax = Infinity } = this.#bounds
     const end = Math.min(this.at + sliceBytes, this.#json.length)
     while (this.at < end) {
       if (this.#isInString) this.#skipString(end)
       else this.#readByte(this.#json[this.at++]!)
       if (this.#values > valuesMax) return 'valuesMax'
       if (this.#depth > depthMax) return 'depthMax'
+      // One more than the commas.
+      if (this.#fields[this.#depth]! >= fieldsMax) return 'fieldsMax'
     }
     return undefined
   }
@@ -89,9 +95,10 @@ class ValueCounter {
     if (isBlank(byte)) return
     const isClosing = byte === closeList || byte === closeObject
     if (byte === comma || (this.#isFirst && !isClosing)) this.#values++
+    if (byte === comma) this.#fields[this.#depth]! += 1
     const isOpening = byte === openList || byte === openObject
     this.#isFirst = isOpening
-    if (isOpening) this.#depth++
+    if (isOpening) this.#fields[++this.#depth] = byte === openObject ? 0 : -Infinity
     else if (isClosing) this.#depth--
     else if (byte === quote) this.#isInString = true
   }

@@ -21,6 +21,9 @@ export const credentialPrefix = 'atoll_'
 const made = new RegExp(`^${credentialPrefix}[A-Za-z0-9_-]{40,}$`)
 const sessionToken = /^st\.[a-z]+\.[0-9a-z]+\.session_[a-z0-9]+\.[A-Za-z0-9_-]{43}$/
 
+/** No text that looks like a credential is shorter. */
+export const credentialLengthMin = credentialPrefix.length + 40
+
 /**
  * Whether a text has the form of an API key, a preview token or a session token, of any server and also when expired. No other text is
  * likely to have it.

@@ -16,6 +16,8 @@ export interface SignUrl {
   bytesMax?: number
 }
 
+const isNumber = /^\d{1,16}$/
+
 export type SignatureFault = 'signature_invalid' | 'signature_expired'
 
 /** Query parameters that allow what `claims` say, in this order, until a time. Another order, or a claim more, is another signature. */
@@ -37,15 +39,18 @@ export class UrlSigner {
     return { query: query.toString(), expiresAt: new Date(Number(expires) * 1000) }
   }
 
-  /** Undefined when the signature holds. */
+  /** Undefined when the signature holds. Claims may come from the URL too. */
   faultOf(claims: readonly string[], { expires, signature, maxBytes }: SignedParameters): SignatureFault | undefined {
     if (expires === undefined || signature === undefined) return 'signature_invalid'
+    // Before the signature: it holds for any fields that join to the same text.
+    if (!isNumber.test(expires) || !isNumber.test(maxBytes || '0')) return 'signature_invalid'
+    if (claims.some((claim) => claim.includes('\0'))) return 'signature_invalid'
     // The signature first: never read the rest of a forged URL.
     if (!equalSecrets(signature, this.#signature(claims, expires, maxBytes))) return 'signature_invalid'
     return Number(expires) * 1000 <= Date.now() ? 'signature_expired' : undefined
   }
 
-  // NUL separates the fields: a path holds any other character.
+  // NUL separates the fields, and none of them holds one: a path holds any other character.
   #signature(claims: readonly string[], expires: string, maxBytes = ''): string {
     const text = [...claims, expires, maxBytes].join('\0')
     return createHmac('sha256', this.#secret).update(text).digest('hex')

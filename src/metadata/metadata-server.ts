@@ -1,8 +1,10 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { acting } from '../events/index.ts'
 import { type ErrorCode, ServiceError, isServiceError } from '../errors.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
+import { FairConnections } from '../lib/fair-connections.ts'
 import type { Log } from '../lib/log.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 import { type EndpointContext, endpoints } from './endpoints.ts'
@@ -72,13 +74,14 @@ export class MetadataServer {
       { ...times, connectionsCheckingInterval: 1000, maxHeaderSize: headerBytesMax },
       (request, response) => this.#take(request, response),
     )
-    this.#server.maxConnections = this.#limits.connectionsMax
+    const connections = new FairConnections(this.#limits.connectionsMax)
     // Node would answer it by itself, past all bounds.
     this.#server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) =>
       this.#take(request, response),
     )
     this.#server.on('connection', (socket: Socket) => {
-      this.#askers.set(socket, this.#options.sandboxAt(socket.remoteAddress ?? ''))
+      const asker = this.#options.sandboxAt(socket.remoteAddress ?? '')
+      if (connections.admit(asker ?? '', socket)) this.#askers.set(socket, asker)
     })
   }
 
@@ -122,7 +125,8 @@ export class MetadataServer {
 
   async #handle(sandboxId: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const failed = (error: unknown) => this.#failure(sandboxId, request.socket, error)
-    const answer = await this.#answer(sandboxId, request).catch(failed)
+    const as = { actor: { type: 'sandbox', id: sandboxId }, cause: 'inside' } as const
+    const answer = await acting(as, () => this.#answer(sandboxId, request)).catch(failed)
     send(response, answer, !request.complete)
   }
 

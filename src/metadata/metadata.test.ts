@@ -195,3 +195,17 @@ test('metadata: a request that does not end, or that takes too long, is over in 
   await ask(world, 'GET /v1/status')
   assert.deepEqual(world.logged, [], 'a client that leaves is no fault')
 })
+
+test('metadata: a sandbox that holds all connections keeps no other out', async () => {
+  const world = await make({ connectionsMax: 4 })
+  const held = Array.from({ length: 4 }, () => connect(world.port, '127.0.0.1').on('error', () => {}))
+  await Promise.all(held.map((socket) => once(socket, 'connect')))
+  assert.equal(
+    await sent(world, `GET /v1/status HTTP/1.1\r\nhost: ${host}\r\n\r\n`).catch(() => ''),
+    '',
+    'there is no place',
+  )
+  world.at = 'sb-2'
+  assert.equal((await ask(world, 'GET /v1/status')).status, 200)
+  for (const socket of held) socket.destroy()
+})

@@ -13,7 +13,8 @@ export interface OrganisationStore {
   insertApiKey(key: { id: string; orgId: string; keyHash: string; createdAt: Date }): Promise<void>
   /** Ends all keys of an organisation but one. */
   deleteOtherApiKeys(orgId: string, keyHash: string): Promise<void>
-  organisationByKey(keyHash: string): Promise<Organisation | undefined>
+  /** With the id of the key. */
+  organisationByKey(keyHash: string): Promise<(Organisation & { keyId: string }) | undefined>
   /** Of all organisations; at most 10 000, in no order. */
   apiKeyHashes(): Promise<string[]>
   countApiKeys(orgId: string): Promise<number>

@@ -1,9 +1,12 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import { credentialPrefix, looksLikeCredential, hasHash, sha256 } from '../lib/secret.ts'
+import { credentialLengthMin, credentialPrefix, looksLikeCredential, hasHash, sha256 } from '../lib/secret.ts'
+import { withoutItems } from './items.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 
 /** Query parameters in which the API takes a key or a token. */
 const keyParameters = new Set(['api_key', 'token'])
+/** One of them, and a character. */
+const parameterLengthMin = 'token=x'.length
 
 /**
  * Removes Atoll's credentials from requests before they enter a sandbox: its owner must not learn the key of a client that mixed up
@@ -23,10 +26,8 @@ export class Credentials {
   strippedUrl(url: string): string {
     const [, path = '', query, fragment = ''] = /^([^?#]*)(?:\?([^#]*))?(#.*)?$/s.exec(url) ?? []
     if (query === undefined) return url
-    const parameters = query.split('&')
-    const kept = parameters.filter((parameter) => !this.#isCredentialParameter(parameter))
-    if (kept.length === parameters.length) return url
-    return `${path}${kept.length === 0 ? '' : `?${kept.join('&')}`}${fragment}`
+    const kept = withoutItems(query, '&', parameterLengthMin, (parameter) => this.#isCredentialParameter(parameter))
+    return `${path}${kept === undefined ? '' : `?${kept}`}${fragment}`
   }
 
   /** The rest of a header's value, or undefined to remove the header. `name` is in lower case. */
@@ -51,13 +52,14 @@ export class Credentials {
   }
 
   #isCredentialParameter(parameter: string): boolean {
-    const [name = '', ...rest] = parameter.split('=')
-    const value = rest.join('=')
+    const end = parameter.indexOf('=')
+    // Most are neither, and a query can have thousands of them.
+    if (end === -1) return false
+    const value = parameter.slice(end + 1)
+    if (!keyParameters.has(plainDecoded(parameter.slice(0, end)))) return looksLikeCredential(plainDecoded(value))
     // The API takes badly encoded text as it is, and a plus may be a space.
-    const readings = [decoded(value), decoded(value.replaceAll('+', ' '))]
-    return keyParameters.has(decoded(name))
-      ? readings.some((reading) => this.#isCredential(reading))
-      : readings.some(looksLikeCredential)
+    const readings = value.includes('+') ? [value, value.replaceAll('+', ' ')] : [value]
+    return readings.some((reading) => this.#isCredential(decoded(reading)))
   }
 
   /** For places where the API takes a credential: there the prefix alone shows that a key was meant, even a mistyped one. */
@@ -76,6 +78,12 @@ function withoutScheme(value: string): string {
   return value.replace(/^Bearer +/i, '')
 }
 
+/** Of a text in which only letters of ASCII matter, such as those of a credential: others may stay encoded. Nothing is thrown. */
+function plainDecoded(text: string): string {
+  if (!text.includes('%')) return text
+  return text.replaceAll(/%([0-7][0-9a-f])/gi, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 16)))
+}
+
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -86,10 +94,10 @@ function decoded(text: string): string {
 
 /** A list without items that look like credentials, or undefined when none is left. */
 function strippedList(value: string, separator: string, textOf: (item: string) => string): string | undefined {
-  const items = value.split(separator)
-  const kept = items.filter((item) => !looksLikeCredential(decoded(textOf(item).trim().replaceAll('"', ''))))
-  if (kept.length === items.length) return value
-  return kept.length === 0 ? undefined : kept.join(separator).trim()
+  const isCredential = (item: string) => looksLikeCredential(plainDecoded(textOf(item).trim().replaceAll('"', '')))
+  // Encoded or not, an item with one is no shorter than it.
+  const kept = withoutItems(value, separator, credentialLengthMin, isCredential)
+  return kept === value ? value : kept?.trim()
 }
 
 /** Whether a request has the token of its preview, if that needs one. Compares in constant time and does not wake the sandbox. */

@@ -91,6 +91,12 @@ const byCode: Record<ErrorCode, Known | null> = {
     message: 'A patch of this sandbox failed, so it was not woken',
     advice: 'An API call that wakes the sandbox says which patch failed and why.',
   }),
+  disk_full: () => ({
+    statusCode: 507,
+    code: 'disk_full',
+    message: 'The disk of this sandbox is full, so it was not woken',
+    advice: 'An API call that wakes the sandbox says which file found no space.',
+  }),
   full_checkpoint_unavailable: () => ({
     ...unavailable,
     code: 'full_checkpoint_unavailable',
@@ -98,16 +104,24 @@ const byCode: Record<ErrorCode, Known | null> = {
     advice: 'The API says why.',
     reloads: false,
   }),
+  memory_not_restorable: () => ({
+    statusCode: 409,
+    code: 'memory_not_restorable',
+    message: 'The memory of this sandbox cannot be restored',
+    advice: 'The API says why, and wakes it from its disk: `wake` with `memory: false`.',
+  }),
   invalid_request: null,
   build_failed: null,
   unauthorized: null,
   scaling_locked: null,
+  quota_exceeded: null,
   oom_floor: null,
   signature_invalid: null,
   signature_expired: null,
   idempotency_key_conflict: null,
   too_large: null,
   not_implemented: null,
+  events_expired: null,
   internal_error: null,
 }
 

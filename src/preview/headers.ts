@@ -1,8 +1,9 @@
 import type { IncomingMessage } from 'node:http'
 import { BlockList, isIP } from 'node:net'
 import { isUnder, readHost } from './host.ts'
+import { withoutItems } from './items.ts'
 
-/** Headers of one connection alone (RFC 9110 § 7.6.1), in lower case. `expect` has been answered by this server already. */
+/** Headers of one connection alone (RFC 9110 § 7.6.1), in lower case. `expectation` adds `expect` where it counts. */
 const hopByHop = new Set([
   'connection',
   'keep-alive',
@@ -85,6 +86,15 @@ export function framing({ method, headers }: IncomingMessage): string[] {
   return length === undefined ? [] : ['Content-Length', length]
 }
 
+/** Whether the client waits for a word of the server inside before it sends the body (RFC 9110 § 10.1.1). HTTP/1.0 does not know it. */
+export function expectsContinue({ headers, httpVersion }: IncomingMessage): boolean {
+  return headers.expect !== undefined && httpVersion === '1.1'
+}
+
+export function expectation(request: IncomingMessage): string[] {
+  return expectsContinue(request) ? ['Expect', '100-continue'] : []
+}
+
 export function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }
@@ -94,19 +104,23 @@ export function answerHeaders(answer: IncomingMessage, previewHost: string): str
   return endToEnd(answer, (name, value) => (name === 'set-cookie' ? ownCookie(value, previewHost) : value))
 }
 
+const domainAttribute = /^\s*domain\s*(?:=|$)/i
+
 /**
  * A cookie without a `Domain` that covers other previews; it is then for its own host only. Browsers accept more spellings of a name
  * than `readHost`, so a `Domain` that is no plain host name is removed too. (RFC 6265 § 5.2.3)
  */
 function ownCookie(cookie: string, previewHost: string): string {
-  const [pair = '', ...attributes] = cookie.split(';')
-  const kept = attributes.filter((attribute) => {
-    const [name = '', value = ''] = attribute.split('=', 2)
-    if (name.trim().toLowerCase() !== 'domain') return true
+  const end = cookie.indexOf(';')
+  if (end === -1) return cookie
+  const isForeign = (attribute: string) => {
+    if (!domainAttribute.test(attribute)) return false
+    const [, value = ''] = attribute.split('=', 2)
     const domain = readHost(value.trim().replace(/^\./, ''))
-    return domain !== undefined && domain !== previewHost && !isUnder(previewHost, domain)
-  })
-  return [pair, ...kept].join(';')
+    return domain === undefined || domain === previewHost || isUnder(previewHost, domain)
+  }
+  const kept = withoutItems(cookie.slice(end + 1), ';', 'domain'.length, isForeign)
+  return kept === undefined ? cookie.slice(0, end) : `${cookie.slice(0, end)};${kept}`
 }
 
 /** Tests peer addresses against a list of addresses and CIDR blocks; `true` matches all, `false` none. */

@@ -1,14 +1,17 @@
 import { Agent, type ClientRequest } from 'node:http'
 import type { Duplex } from 'node:stream'
+import { ServiceError } from '../errors.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { FreezeReason, PreviewTarget } from '../sandbox/index.ts'
 
 /** Bounds concurrent connections to one port of a sandbox. Further requests wait. */
 const connectionsMax = 256
+/** Bounds the requests that wait for a connection to one port. */
+const waitingMax = 1024
 /** Bounds idle connections to one port. */
 const idleConnectionsMax = 8
-/** Bounds idle connections to all sandboxes. */
-const idleConnectionsTotalMax = 1024
+/** Bounds idle connections to all sandboxes, and to those of one organisation: with 128 ports a single sandbox could take all. */
+const idlePermits = { permits: 1024, permitsPerKey: 512 }
 /** Shorter than the five seconds after which Node's own server, the usual one inside, closes an idle connection. */
 const idleMs = 4000
 
@@ -16,6 +19,8 @@ export type Dial = (target: PreviewTarget) => Promise<Duplex>
 
 interface ConnectionOptions {
   target?: PreviewTarget
+  /** Aborts when nobody waits for the connection any more. */
+  gone?: AbortSignal
 }
 
 /**
@@ -26,6 +31,8 @@ export class PreviewAgent extends Agent {
   readonly #dial: Dial
   /** By name. */
   readonly #permits = new Semaphore({ permitsPerKey: connectionsMax })
+  /** By organisation. */
+  readonly #idle = new Semaphore(idlePermits)
   #isClosed = false
 
   constructor(dial: Dial) {
@@ -46,53 +53,67 @@ export class PreviewAgent extends Agent {
   }
 
   override createConnection(options: object, callback?: (error: Error | null, stream: Duplex) => void): undefined {
-    const { target } = options as ConnectionOptions
+    const { target, gone } = options as ConnectionOptions
     if (target === undefined || callback === undefined) throw new Error('a connection needs a target')
-    void this.#connect(target, callback)
+    this.#connect(target, gone).then(
+      (stream) => callback(null, stream),
+      // The type wants a stream beside an error too.
+      (error: unknown) => callback(error as Error, undefined as unknown as Duplex),
+    )
     return undefined
   }
 
-  async #connect(target: PreviewTarget, callback: (error: Error | null, stream: Duplex) => void): Promise<void> {
+  async #connect(target: PreviewTarget, gone?: AbortSignal): Promise<Duplex> {
     const name = this.getName({ target })
-    const release = await this.#permits.acquire({ key: name })
+    if (this.#permits.users(name) >= connectionsMax + waitingMax) {
+      throw new ServiceError('unavailable', `${waitingMax} requests wait for port ${target.port} already`)
+    }
+    // A request whose client has left would wait, and then dial, for nobody.
+    const release = await this.#permits.acquire({ key: name, signal: gone })
     let stream: Duplex
     try {
       stream = await this.#dial(target)
-      nameOf.set(stream, name)
-      if (stream.closed) release()
-      else stream.once('close', release)
     } catch (error) {
       release()
-      // The type wants a stream beside an error too.
-      callback(error as Error, undefined as unknown as Duplex)
-      return
+      throw error
     }
+    nameOf.set(stream, name)
+    ownerOf.set(stream, target.sandbox.orgId)
+    if (stream.closed) release()
+    else stream.once('close', release)
     // A duplex stream stays half open by default. A server that ended its side serves no further request.
     stream.once('end', () => setImmediate(() => stream.destroy()))
     stream.on('error', () => stream.destroy())
+    keepReadable(stream)
     // A request in flight has a moment to finish; an idle connection delays the freeze for nothing.
     stream.once('freeze', (reason: FreezeReason) => {
       frozen.set(stream, reason)
-      if (idleTimers.has(stream)) stream.destroy()
+      if (idleOf.has(stream)) stream.destroy()
     })
-    callback(null, likeSocket(stream))
+    return likeSocket(stream)
   }
 
   override keepSocketAlive(stream: Duplex): boolean {
     if (this.#isClosed || stream.destroyed || stream.readableEnded || frozen.has(stream)) return false
     // A request waits for this permit.
     if (this.#permits.users(nameOf.get(stream) ?? '') > connectionsMax) return false
-    if (this.#idleCount() >= idleConnectionsTotalMax) return false
-    const canBeKept = super.keepSocketAlive(stream) as unknown as boolean
+    const release = this.#idle.tryAcquire({ key: ownerOf.get(stream) ?? '' })
+    if (release === undefined) return false
     const timer = setTimeout(() => stream.destroy(), idleMs)
     timer.unref()
-    idleTimers.set(stream, timer)
-    return canBeKept
+    const end = () => {
+      clearTimeout(timer)
+      idleOf.delete(stream)
+      stream.off('close', end)
+      release()
+    }
+    idleOf.set(stream, end)
+    stream.once('close', end)
+    return super.keepSocketAlive(stream) as unknown as boolean
   }
 
   override reuseSocket(stream: Duplex, request: ClientRequest): void {
-    clearTimeout(idleTimers.get(stream))
-    idleTimers.delete(stream)
+    idleOf.get(stream)?.()
     super.reuseSocket(stream, request)
   }
 
@@ -113,18 +134,30 @@ export class PreviewAgent extends Agent {
       for (const stream of streams ?? []) stream.destroy()
     }
   }
-
-  #idleCount(): number {
-    let count = 0
-    for (const streams of Object.values(this.freeSockets)) count += streams?.length ?? 0
-    return count
-  }
 }
 
 const nameOf = new WeakMap<Duplex, string>()
-/** Timers of idle connections. */
-const idleTimers = new WeakMap<Duplex, NodeJS.Timeout>()
+const ownerOf = new WeakMap<Duplex, string>()
+/** What ends the time in which a connection is idle. */
+const idleOf = new WeakMap<Duplex, () => void>()
 const frozen = new WeakMap<object, FreezeReason>()
+
+/**
+ * Discards what can no longer be written. A server that answers without reading the body and closes resets the connection for writes, and
+ * the error of a write would destroy the stream with the answer that waits in it. The read side tells the end of the connection.
+ */
+function keepReadable(stream: Duplex): void {
+  /* oxlint-disable no-underscore-dangle -- the names that Node gives to what a stream implements */
+  const write = stream._write.bind(stream)
+  const writev = stream._writev?.bind(stream)
+  const unlessClosed =
+    (callback: (error?: Error | null) => void) =>
+    (error?: NodeJS.ErrnoException | null): void =>
+      callback(error?.code === 'EPIPE' || error?.code === 'ECONNRESET' ? null : error)
+  stream._write = (chunk, encoding, callback) => write(chunk, encoding, unlessClosed(callback))
+  if (writev) stream._writev = (chunks, callback) => writev(chunks, unlessClosed(callback))
+  /* oxlint-enable no-underscore-dangle */
+}
 
 /** Whether a connection was closed by a checkpoint of its sandbox, so that a new dial works at once. */
 export function closedForCheckpoint(stream: object | null): boolean {

@@ -7,10 +7,11 @@ import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates, type Edge } from './certificates.ts'
 import { Credentials, hasToken } from './credentials.ts'
 import { internalError, sendError, stopped, unknownHost, wrongToken, type PreviewError } from './errors.ts'
-import { addressList, cameOverTls, requestHeaders } from './headers.ts'
+import { addressList, cameOverTls, hasBody, requestHeaders } from './headers.ts'
 import { PreviewHosts, readHost } from './host.ts'
 import { PreviewAgent } from './pool.ts'
 import { forward } from './proxy.ts'
+import { onceBodyOver } from './request-body.ts'
 import { carryUpgrade, sendUpgradeError } from './upgrade.ts'
 
 export interface PreviewProxyOptions {
@@ -79,7 +80,9 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     // The client left while the name was looked up: do not wake the sandbox.
     if (response.destroyed) return
     const { target } = result
-    response.once('close', previews.keepAlive(target.sandbox.id))
+    const release = previews.keepAlive(target.sandbox.id)
+    // The rest of a body may follow its answer into the sandbox.
+    response.once('close', () => (hasBody(request) ? onceBodyOver(request, release) : release()))
     forward({ request, response, target, ...headFor(target, request), previewHost, agent, log })
   }
 

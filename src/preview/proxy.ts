@@ -1,9 +1,12 @@
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
-import { answerHeaders, framing, hasBody } from './headers.ts'
+import { answerHeaders, expectation, expectsContinue, framing, hasBody } from './headers.ts'
+import { lingerOnClose } from '../lib/linger.ts'
+import { TokenBuckets } from '../lib/token-bucket.ts'
 import { badAnswer, errorFor, internalError, sendError } from './errors.ts'
 import { closedForCheckpoint, type PreviewAgent } from './pool.ts'
+import { sendBody } from './request-body.ts'
 
 /** Safe to repeat (RFC 9110 § 9.2.2) when a kept connection has died or a checkpoint closed it. */
 const repeatable = new Set(['GET', 'HEAD', 'OPTIONS'])
@@ -24,18 +27,25 @@ export interface Forward {
 /** Streams one request into the sandbox and its answer back. */
 export function forward(job: Forward, isRepeat = false): void {
   const { request, response, target, agent } = job
+  const gone = new AbortController()
   const upstream = httpRequest({
     agent,
     method: request.method,
     path: job.path,
-    headers: [...job.headers, ...framing(request)],
-    // `PreviewAgent` reads it; the type of the options lacks it.
-    ...({ target } as object),
+    headers: [...job.headers, ...expectation(request), ...framing(request)],
+    // `PreviewAgent` reads them; the type of the options lacks them.
+    ...({ target, gone: gone.signal } as object),
   })
-  const abort = () => upstream.destroy()
+  // The client has left. The connection of a whole answer may still take the rest of the request.
+  const abort = () => {
+    if (response.writableFinished) return
+    gone.abort()
+    upstream.destroy()
+  }
   response.once('close', abort)
 
-  upstream.on('response', (answer) => sendBack(job, upstream, answer))
+  let isContinued = !expectsContinue(request)
+  upstream.on('response', (answer) => sendBack(job, upstream, answer, isContinued))
   limitInterimAnswers(upstream)
   // The request asked for no upgrade.
   upstream.on('upgrade', (_answer, stream) => {
@@ -55,21 +65,26 @@ export function forward(job: Forward, isRepeat = false): void {
     }
     sendErrorFor(job, error)
   })
-  if (hasBody(request)) {
-    request.on('error', abort)
-    request.pipe(upstream)
-  } else {
-    upstream.end()
-  }
+  upstream.on('continue', () => {
+    if (isContinued) return
+    isContinued = true
+    response.writeContinue()
+  })
+  if (hasBody(request)) sendBody(request, response, upstream)
+  else upstream.end()
 }
 
 function sendBack(
   { request, response, previewHost, log }: Forward,
   upstream: ClientRequest,
   answer: IncomingMessage,
+  isContinued: boolean,
 ): void {
+  const headers = answerHeaders(answer, previewHost)
+  // Whether a client sends a body after all that it was not asked for cannot be known.
+  if (!isContinued) headers.push('Connection', 'close')
   try {
-    response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? '', answerHeaders(answer, previewHost))
+    response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? '', headers)
   } catch (error) {
     // Node refuses to send a hostile status or header.
     log.debug({ err: error }, 'a preview answered with headers that cannot be sent')
@@ -77,6 +92,7 @@ function sendBack(
     sendError(request, response, badAnswer)
     return
   }
+  if (!isContinued) lingerOnClose(request.socket)
   // Event streams show their headers before their first event. A body that came with its headers goes out with them, in one write.
   setImmediate(() => {
     if (!answer.readableDidRead && !response.writableEnded) response.flushHeaders()
@@ -99,15 +115,17 @@ function sendErrorFor({ request, response, target, log }: Forward, error: unknow
   }
 }
 
-/** Bounds the interim answers (such as 103 Early Hints) to one request. They are dropped, but reading them costs. */
-const interimAnswersMax = 16
+/**
+ * Bounds the interim answers (such as 103 Early Hints) to one request. They are dropped, but reading them costs. Their number alone says
+ * nothing: a server may send 102 Processing each second for as long as it works (RFC 2518 § 10.1).
+ */
+const interimAnswers = { burst: 1000, perSecond: 10 }
 
-/** Destroys a request that gets too many interim answers. */
+/** Destroys a request that gets interim answers faster than anybody has use for. */
 export function limitInterimAnswers(upstream: ClientRequest): void {
-  let count = 0
+  const bucket = new TokenBuckets(interimAnswers)
   upstream.on('information', () => {
-    count++
-    if (count === interimAnswersMax + 1) upstream.destroy(new InterimFlood())
+    if (bucket.take('') > 0) upstream.destroy(new InterimFlood())
   })
 }
 

@@ -1,4 +1,8 @@
 import { z } from 'zod'
+import { TimeSlice } from '../lib/async/time-slice.ts'
+import { firstFault } from '../lib/first-fault.ts'
+import { exceededBound, type JsonBounds } from '../lib/json.ts'
+import { parseJsonObject } from '../lib/json-values.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
@@ -11,14 +15,23 @@ import { z } from 'zod'
  * Fields of commands are camelCase; fields of events have the names that clients see, because events are passed on.
  */
 
-/** Longest line in either direction, without its newline. Both sides drop longer lines. */
+/** Longest command, without its newline. Both sides drop longer lines. */
 export const agentLineBytesMax = 4 * 1024 * 1024
 
 /** Deepest nesting that is accepted of the agent: JSON and databases recurse. */
 export const agentLineDepthMax = 64
 
 /** Most values in one line of the agent: a line of nothing but `{}` would take sixteen times its length in memory. */
-export const agentLineValuesMax = 100_000
+export const agentLineValuesMax = 5000
+
+/** Longest event of the agent. A service makes its JSON again for each place that it goes to. */
+export const agentEventBytesMax = 1024 * 1024
+
+const lineBounds: JsonBounds = { valuesMax: agentLineValuesMax, depthMax: agentLineDepthMax, fieldsMax: 1000 }
+/** `JSON.parse` and what follows take less than some milliseconds for it, whatever is in it. */
+const shortLineBytes = 8 * 1024
+/** Of a text, made storable at once. */
+const partChars = 256 * 1024
 
 /** Environment of the agent process. The token belongs to the session; no model key enters a sandbox. */
 export const agentEnvironment = {
@@ -227,7 +240,27 @@ export function encodeAgentLine(line: AgentCommandInput | AgentEvent): string {
 
 export type ParsedLine<T> = { ok: true; value: T } | { ok: false; reason: string }
 
-/** Checks one line that the agent wrote. Never throws: the sandbox is hostile. */
+/** Checks one line that the agent wrote. Never throws: the sandbox is hostile. Yields to the event loop while it reads a long one. */
+export async function readAgentEvent(line: Buffer): Promise<ParsedLine<AgentEvent>> {
+  if (line.length <= shortLineBytes) return parseAgentEvent(line.toString('utf8'))
+  const passed = await exceededBound(line, lineBounds)
+  if (passed !== undefined) return { ok: false, reason: boundFaults[passed] }
+  let value: unknown
+  try {
+    value = await parseJsonObject(line)
+  } catch {
+    return { ok: false, reason: 'not JSON' }
+  }
+  return checked(await storableInSlices(value, new TimeSlice()), agentEventSchema)
+}
+
+const boundFaults: Record<keyof JsonBounds, string> = {
+  valuesMax: `more than ${agentLineValuesMax} values`,
+  depthMax: `nested deeper than ${agentLineDepthMax}`,
+  fieldsMax: `an object with more than ${lineBounds.fieldsMax} fields`,
+}
+
+/** The same of a short line, at once. */
 export function parseAgentEvent(line: string): ParsedLine<AgentEvent> {
   return parseLine(line, agentEventSchema)
 }
@@ -244,7 +277,11 @@ function parseLine<T>(line: string, schema: z.ZodType<T>): ParsedLine<T> {
   } catch (error) {
     return { ok: false, reason: error instanceof SyntaxError ? 'not JSON' : (error as Error).message }
   }
-  const parsed = schema.safeParse(value)
+  return checked(value, schema)
+}
+
+function checked<T>(value: unknown, schema: z.ZodType<T>): ParsedLine<T> {
+  const parsed = schema.safeParse(value, firstFault)
   if (parsed.success) return { ok: true, value: parsed.data }
   const issue = parsed.error.issues[0]
   const reason = `${issue?.path.join('.') || 'line'}: ${issue?.message ?? 'invalid'}`
@@ -271,6 +308,41 @@ function storable(root: unknown): unknown {
     }
     return copy
   }
+}
+
+/** `storable` of a value that is within the bounds. */
+async function storableInSlices(value: unknown, slice: TimeSlice): Promise<unknown> {
+  await slice.next()
+  if (typeof value === 'string') return await storableLongText(value, slice)
+  if (typeof value !== 'object' || value === null) return value
+  if (Array.isArray(value)) {
+    const items: unknown[] = []
+    for (const item of value) items.push(await storableInSlices(item, slice))
+    return items
+  }
+  const copy: Record<string, unknown> = {}
+  for (const [key, item] of Object.entries(value)) {
+    if (key !== '__proto__') copy[storableText(key)] = await storableInSlices(item, slice)
+  }
+  return copy
+}
+
+async function storableLongText(text: string, slice: TimeSlice): Promise<string> {
+  if (text.length <= partChars) return storableText(text)
+  let whole = ''
+  for (let at = 0; at < text.length;) {
+    await slice.next()
+    const end = at + partChars
+    // Both halves of a character stay together.
+    const until = isHighSurrogate(text.charCodeAt(end - 1)) ? end - 1 : end
+    whole += storableText(text.slice(at, until))
+    at = until
+  }
+  return whole
+}
+
+function isHighSurrogate(unit: number): boolean {
+  return unit >= 0xd800 && unit < 0xdc00
 }
 
 function storableText(text: string): string {

@@ -15,6 +15,7 @@ export const frameKind = {
   acknowledge: 0x03,
   credit: 0x04,
   pause: 0x05,
+  leave: 0x06,
   stdout: 0x11,
   stderr: 0x12,
   replayed: 0x13,
@@ -39,6 +40,7 @@ export const guestFaultSchema = z.object({
     'nothing_listening',
     'forbidden',
     'too_large',
+    'disk_full',
     'unavailable',
     'internal_error',
   ]),
@@ -65,6 +67,7 @@ export const processSchema = z.object({
   argv: z.array(z.string().max(16_384)).max(8192),
   running: z.boolean(),
   exitCode: integer.max(255).optional(),
+  timedOut: z.boolean().optional(),
   startedSeconds: seconds,
   endedSeconds: seconds.optional(),
   attachedClients: integer.max(100_000),
@@ -102,7 +105,10 @@ export const readSchema = okSchema.extend({
 export const writeSchema = okSchema.extend({ bytes: integer.optional() })
 /** With `paused` the upload can be continued under that token. */
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
-export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(65_535) })
+/** Nobody needs more, and all of them are checked at once. */
+const portsMax = 16_384
+
+export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(portsMax) })
 
 /** A guest of an earlier version answers `ports` alone. */
 export const listenersSchema = portsSchema.extend({

@@ -34,9 +34,12 @@ test('line splitter: a line that is too long is dropped in bounded memory, and t
   assert.deepEqual(splitter.push(Buffer.from('0123456789\n')), [{ type: 'line', text: '0123456789', endOffset: 11 }])
   for (let round = 0; round < 1000; round++) assert.deepEqual(splitter.push(Buffer.alloc(100, 'x')), [])
   assert.deepEqual(splitter.push(Buffer.from('y\nok\n')), [
-    { type: 'too_long', byteLength: 100_001, endOffset: 100_013 },
+    { type: 'too_long', byteLength: 100_001, head: 'x'.repeat(100), endOffset: 100_013 },
     { type: 'line', text: 'ok', endOffset: 100_016 },
   ])
+  const begun = splitter.push(Buffer.from('{"id":1'))
+  const [line] = [...begun, ...splitter.push(Buffer.alloc(1000, 'z')), ...splitter.push(Buffer.from('\n'))]
+  assert.ok(line?.type === 'too_long' && /^\{"id":1z+$/.test(line.head) && line.head.length === 256)
   assert.ok(agentLineBytesMax >= 1024 * 1024)
 })
 
@@ -56,4 +59,15 @@ test('line splitter: offsets are those of the log of both streams, with other ou
   const splitter = new LineSplitter()
   assert.deepEqual(splitter.push(Buffer.from('{"a"'), 100), [])
   assert.deepEqual(splitter.push(Buffer.from(':1}\nx'), 5000), [{ type: 'line', text: '{"a":1}', endOffset: 5004 }])
+})
+
+test('line splitter: lines of a chunk are found one after the other, and empty ones are skipped', () => {
+  const splitter = new LineSplitter()
+  const lines = splitter.split(Buffer.from('\n\na\n\n\nb\n\nc'))
+  const text = (line: ReturnType<typeof lines.next>['value']) => line?.type === 'line' && line.bytes.toString()
+  assert.equal(text(lines.next().value), 'a')
+  const { value: second } = lines.next()
+  assert.deepEqual([text(second), second?.endOffset], ['b', 8])
+  assert.equal(lines.next().done, true)
+  assert.deepEqual(splitter.push(Buffer.from('\n\n\n')), [{ type: 'line', text: 'c', endOffset: 11 }])
 })

@@ -153,3 +153,69 @@ test('usage tap: a JSON answer reports its usage at its end, and is estimated wi
   assert.deepEqual(unreported, { ...noTokens(), inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
   assert.deepEqual(tap({ error: { message: 'no' } }), { ...noTokens(), estimated: true })
 })
+
+const longText = words.repeat(60)
+const longAnswers: [wire: AskedCall['wire'], event: Record<string, unknown>][] = [
+  [
+    'openai-completions',
+    {
+      choices: [{ message: { role: longText, content: longText } }],
+      usage: { prompt_tokens: 7, completion_tokens: 8 },
+    },
+  ],
+  ['openai-completions', { choices: [], x: longText, usage: { prompt_tokens: 7, completion_tokens: 8 } }],
+  [
+    'openai-completions',
+    { choices: [{}, { finish_reason: 'stop', delta: { content: `ü\n"\\😀${longText}` } }], usage: null },
+  ],
+  ['openai-completions', { choices: [{ delta: { type: { a: longText }, b: longText }, finish_reason: null }] }],
+  ['openai-completions', { error: { message: longText }, choices: [] }],
+  [
+    'anthropic-messages',
+    {
+      type: 'message_delta',
+      delta: { stop_reason: 'end_turn', text: longText },
+      usage: { input_tokens: 3, output_tokens: 4 },
+    },
+  ],
+  [
+    'anthropic-messages',
+    { type: 'message_start', message: { content: [longText], usage: { input_tokens: 3, cache_read_input_tokens: 9 } } },
+  ],
+  ['anthropic-messages', { type: 'error', error: 'text', delta: longText }],
+  [
+    'openai-responses',
+    {
+      type: 'response.completed',
+      response: { output: [longText, { usage: 1 }], usage: { input_tokens: 5, output_tokens: 6 } },
+    },
+  ],
+  ['openai-responses', { type: 'response.output_text.delta', delta: longText, usage: { a: longText } }],
+  ['openai-responses', { type: 'x', delta: [1, true, null, { a: { b: [longText] } }], list: [[], {}, [{}]] }],
+]
+
+test('usage tap: a long line says what a short one would, wherever its chunks end', () => {
+  for (const type of ['text/event-stream', 'application/json']) {
+    for (const [wire, event] of longAnswers) {
+      // The long text alone makes the difference between being parsed whole and being read as it comes.
+      const short = JSON.stringify(event).replaceAll(longText, words)
+      const made = (json: string, step: number) => {
+        const tap = new UsageTap({ wire, requestBytes: 300, askedAtMs: 0 }, type, () => 0)
+        const bytes = Buffer.from(type === 'text/event-stream' ? `data: ${json}\n\n` : json)
+        for (let at = 0; at < bytes.length; at += step) tap.push(bytes.subarray(at, at + step))
+        return tap.end()
+      }
+      const counted = (json: string) => Buffer.byteLength(json)
+      const expected = made(short, Infinity)
+      const found = [1, 7, 4096, Infinity].map((step) => made(JSON.stringify(event), step))
+      const place = `${type} ${short.slice(0, 100)}`
+      for (const usage of found) assert.deepEqual(usage, found[0], place)
+      const { outputTokens, ...input } = found[0]!
+      const { outputTokens: expectedOutput, ...expectedInput } = expected
+      assert.deepEqual(input, expectedInput, place)
+      const texts = (expectedOutput === 8 || expectedOutput === 6 || expectedOutput === 4) && !expected.estimated
+      if (texts) assert.equal(outputTokens, expectedOutput, place)
+      assert.ok(counted(JSON.stringify(event)) > 8 * 1024, place)
+    }
+  }
+})

@@ -1,10 +1,16 @@
 import { noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { isRecord } from '../lib/json.ts'
 import type { ModelApi } from './agent.ts'
+import { AnswerScanner, framing } from './answer-scanner.ts'
 import { mergedUsage, usageOf } from './answer-usage.ts'
 
-/** Longest line of an event stream, or whole JSON answer, that is parsed. Beyond it the usage is estimated. */
-const heldBytesMax = 8 * 1024 * 1024
+/** A longer line of an event stream, or whole JSON answer, is read as it comes: to parse it at its end would hold up everything else. */
+const heldBytesMax = 8 * 1024
+/** Lines of one answer that are no JSON. After them none is parsed any more, and all count as text. */
+const foreignLinesMax = 100
+/** Before the JSON of an event. */
+const prefix = Buffer.from('data:')
+const newline = 10
 
 /** A token of text or code is seldom shorter. */
 const bytesPerToken = 3
@@ -43,8 +49,12 @@ export class UsageTap {
   readonly #call: AskedCall
   readonly #isEventStream: boolean
   readonly #now: () => number
-  #held: Buffer[] = []
+  /** The current line, unless it is long. */
+  readonly #held = Buffer.allocUnsafe(heldBytesMax)
   #heldBytes = 0
+  /** Of the current line when it is long. `foreign`: it is no event. */
+  #long: AnswerScanner | 'foreign' | undefined
+  #foreignLines = 0
   #textBytes = 0
   #lastTextAtMs: number
   /** All pauses of the model before a part of its answer, added up. */
@@ -67,10 +77,17 @@ export class UsageTap {
       return
     }
     let start = 0
-    for (let newline = chunk.indexOf(10); newline !== -1; newline = chunk.indexOf(10, start)) {
-      this.#hold(chunk.subarray(start, newline))
-      start = newline + 1
-      this.#line()
+    for (;;) {
+      const isNew = this.#heldBytes === 0
+      if (isNew) while (chunk[start] === newline) start++
+      const end = chunk.indexOf(newline, start)
+      if (end === -1) break
+      // Lines that are no data are many and short.
+      if (!isNew || chunk[start] === prefix[0]) {
+        this.#hold(chunk.subarray(start, end))
+        this.#line()
+      }
+      start = end + 1
     }
     this.#hold(chunk.subarray(start))
   }
@@ -98,28 +115,55 @@ export class UsageTap {
   }
 
   #hold(part: Buffer): void {
+    const room = Math.max(0, heldBytesMax - this.#heldBytes)
+    if (room > 0) this.#held.set(part.subarray(0, room), this.#heldBytes)
     this.#heldBytes += part.length
-    if (this.#heldBytes > heldBytesMax) this.#held = []
-    else if (part.length > 0) this.#held.push(part)
+    const rest = part.subarray(room)
+    if (rest.length === 0) return
+    this.#long ??= this.#scanner()
+    if (this.#long !== 'foreign') this.#long.push(rest)
+  }
+
+  /** For the rest of a line of which all is held that can be. */
+  #scanner(): AnswerScanner | 'foreign' {
+    const isEvent = this.#held.subarray(0, prefix.length).equals(prefix)
+    if (this.#isEventStream && !isEvent) return 'foreign'
+    const field = this.#call.wire === 'openai-completions' ? 'choices' : 'delta'
+    const scanner = this.#isEventStream ? new AnswerScanner(field) : new AnswerScanner()
+    scanner.push(this.#held.subarray(this.#isEventStream ? prefix.length : 0))
+    return scanner
   }
 
   #line(): void {
     const bytes = this.#heldBytes
-    const isWhole = bytes <= heldBytesMax
-    const text = isWhole ? Buffer.concat(this.#held, bytes).toString('utf8') : ''
-    this.#held = []
+    const long = this.#long
     this.#heldBytes = 0
-    const json = this.#isEventStream ? (/^data:(.*)$/s.exec(text)?.[1] ?? '').trim() : text
-    if (isWhole && (json === '' || json === '[DONE]')) return
+    this.#long = undefined
+    if (long !== undefined) {
+      const scanned = long === 'foreign' ? undefined : long.end()
+      // Foreign or torn: the whole line counts as text.
+      if (scanned === undefined) this.#generated(bytes)
+      else this.#take(scanned.value, scanned.textBytes)
+      return
+    }
+    const line = this.#held.subarray(0, bytes)
+    if (this.#isEventStream && !line.subarray(0, prefix.length).equals(prefix)) return
+    const json = line.toString('utf8', this.#isEventStream ? prefix.length : 0).trim()
+    if (json === '' || json === '[DONE]') return
+    if (this.#foreignLines >= foreignLinesMax) {
+      this.#generated(bytes)
+      return
+    }
     try {
       this.#take(JSON.parse(json))
     } catch {
-      // Foreign, torn or too long: the whole line counts as text.
+      this.#foreignLines++
       this.#generated(bytes)
     }
   }
 
-  #take(value: unknown): void {
+  /** `writtenBytes` are those of the model's texts, where they are counted already. */
+  #take(value: unknown, writtenBytes?: number): void {
     const { wire } = this.#call
     const event = isRecord(value) ? value : {}
     if (!this.#isEventStream || hasStopped(wire, event)) this.#hasStopped = true
@@ -131,9 +175,9 @@ export class UsageTap {
       // Usage reported while the model still writes, such as Anthropic's initial 1, is not final.
       this.#isComplete = this.#hasStopped && this.#found.inputTokens > 0 && this.#found.outputTokens > 0
     }
-    if (this.#isEventStream)
-      this.#generated(textBytes(wire === 'openai-completions' ? event['choices'] : event['delta']))
-    else if (!this.#hasFailed) this.#generated(textBytes(value))
+    const written = () => textBytes(wire === 'openai-completions' ? event['choices'] : event['delta'])
+    if (this.#isEventStream) this.#generated(writtenBytes ?? written())
+    else if (!this.#hasFailed) this.#generated(writtenBytes ?? textBytes(value))
   }
 
   #generated(bytes: number): void {
@@ -174,9 +218,6 @@ function hasStopped(wire: ModelApi, event: Record<string, unknown>): boolean {
 function hasFailed(event: Record<string, unknown>): boolean {
   return event['type'] === 'error' || event['type'] === 'response.failed' || isRecord(event['error'])
 }
-
-/** Fields of an answer that the model did not write. */
-const framing = new Set(['type', 'role', 'stop_reason', 'finish_reason'])
 
 /** Bytes of text in a part of an answer, whatever the names of its fields. */
 function textBytes(value: unknown): number {

@@ -4,6 +4,8 @@ import { ServiceError } from '../errors.ts'
 
 /** Below `/sys/fs/cgroup` of a sandbox. */
 export const limitsName = 'sandbox'
+/** The files in it. */
+export const limitFiles = ['memory.max', 'pids.max', 'cpu.max', 'disk.max', 'disk.current'] as const
 
 const idPattern = /^[a-z0-9][a-z0-9-]{0,47}$/
 
@@ -23,9 +25,15 @@ export class HostNames {
   readonly emptyDir: string
   /** What sandboxes see of the kernel as their own (`lxcfs.ts`). */
   readonly shownDir: string
+  /** The socket of the private database: a folder beside `runDir`, which a boot and the driver empty. */
+  readonly databaseDir: string
   /** Where hostd takes connections. */
   readonly hostdSocket: string
   readonly cgroupRoot: string
+  /** Above those of what the host does for sandboxes (`cgroups/work-groups.ts`). */
+  readonly workGroupRoot: string
+  /** The group of the private database: beside the others, which the driver removes with all that runs in them. */
+  readonly databaseGroup: string
 
   constructor(dataDir: string) {
     this.dataDir = realpathSync(dataDir)
@@ -36,8 +44,11 @@ export class HostNames {
     this.sandboxesDir = `${this.runDir}/sandboxes`
     this.emptyDir = `${this.runDir}/empty`
     this.shownDir = `${this.runDir}/shown`
+    this.databaseDir = `/run/atoll-${this.hash}-db`
     this.hostdSocket = `${this.runDir}/hostd.sock`
     this.cgroupRoot = `/atoll-${this.hash}`
+    this.workGroupRoot = `${this.cgroupRoot}-work`
+    this.databaseGroup = `${this.cgroupRoot}-db`
   }
 
   /** The folder of a sandbox that a reboot empties: its root mount, socket, pid and configuration. */

@@ -11,6 +11,10 @@ const readTimeoutMs = 5_000
 /** Of one that runs: what sandboxes read at once must have been answered by then. */
 const hungTimeoutMs = 10_000
 const checkIntervalMs = 10_000
+/** A start waits so long for an answer, and takes the host's files without one. It reads some ten files one after the other. */
+const quickMs = 100
+/** An answer says so long that it is quick. */
+const quickForMs = 1_000
 /** After a start that has failed, or one end too many. */
 const retryMs = 60_000
 /** Ends within `endsWithinMs` after each of which it is started again. */
@@ -18,12 +22,13 @@ const endsMax = 5
 const endsWithinMs = 60_000
 const pollMs = 5
 const folderBytes = 4096
-/** The root, the folder of the files, two below; the rest is for those of earlier versions. */
+/** The root, the two folders of files, and two below each; one is spare. */
 const folderInodes = 8
 
 /**
  * Files of the kernel that a sandbox sees as its own, so that programs choose sizes that fit it. `/proc/diskstats` is none of them: lxcfs
- * takes the names of the host's disks from it, so it stays hidden.
+ * takes the names of the host's disks from it, so it stays hidden. Nor is `/proc/uptime`: programs subtract the start times of processes from
+ * it, which the kernel counts from the machine's boot.
  */
 export const shownFiles = [
   '/proc/cpuinfo',
@@ -31,7 +36,6 @@ export const shownFiles = [
   '/proc/meminfo',
   '/proc/stat',
   '/proc/swaps',
-  '/proc/uptime',
   '/sys/devices/system/cpu/online',
 ] as const
 
@@ -53,6 +57,9 @@ interface LxcfsOptions {
  *     not started ── ensure ──► works ── it ends, or hangs; ensure ──► works
  *                       │         └── it does not start again, or ends too often ──┐
  *                       └── it does not start ──► the host's files ── a minute; ensure ──► works
+ *
+ * It answers the reads of all sandboxes in turn, so one with thousands of readers makes it slow. A start does not wait for that: it takes
+ * the host's files, which are replaced later.
  */
 export class Lxcfs {
   readonly #options: LxcfsOptions
@@ -66,6 +73,9 @@ export class Lxcfs {
   #checkedAtMs = 0
   #ensuring: Promise<void> | undefined
   #generation = 0
+  #asking: Promise<boolean> | undefined
+  #quickAtMs = -Infinity
+  readonly #withHostFiles = new Set<string>()
 
   constructor(options: LxcfsOptions) {
     this.#options = options
@@ -84,6 +94,49 @@ export class Lxcfs {
   /** The folder below which all of `shownFiles` are, always the same one. */
   get source(): string {
     return `${this.#options.dir}/own`
+  }
+
+  /** The folder with those of the host. */
+  get #hostSource(): string {
+    return `${this.#options.dir}/host`
+  }
+
+  /** The folder below which the next start of a sandbox finds the files: `source`, or that of the host's while lxcfs is slow. */
+  async sourceFor(sandboxId: string): Promise<string> {
+    await this.ensure()
+    this.#withHostFiles.delete(sandboxId)
+    if (this.#shown !== 'lxcfs' || (await this.#isQuick())) return this.source
+    this.#withHostFiles.add(sandboxId)
+    return this.#hostSource
+  }
+
+  /** The generation of the files that a start finds now. One that no longer is, or never was, the present one is replaced. */
+  generationFor(sandboxId: string): number {
+    return this.#withHostFiles.delete(sandboxId) ? 0 : this.#generation
+  }
+
+  async #isQuick(): Promise<boolean> {
+    if (performance.now() - this.#quickAtMs < quickForMs) return true
+    this.#asking ??= this.#answersQuickly().finally(() => (this.#asking = undefined))
+    const enough = new AbortController()
+    const late = sleep(quickMs, false, { signal: enough.signal }).catch(() => false)
+    const isQuick = await Promise.race([this.#asking, late])
+    enough.abort()
+    return isQuick
+  }
+
+  async #answersQuickly(): Promise<boolean> {
+    const startedMs = performance.now()
+    try {
+      await this.#meminfo(hungTimeoutMs)
+    } catch {
+      // One that has ended or hangs is for `ensure` and `check`.
+      return false
+    }
+    const nowMs = performance.now()
+    if (nowMs - startedMs >= quickMs) return false
+    this.#quickAtMs = nowMs
+    return true
   }
 
   /** Whether `source` has files that can be read, or is to be left alone for a while. */
@@ -140,8 +193,8 @@ export class Lxcfs {
         if (before === 'lxcfs') this.#noteEnd()
         // Its mount, if it has left one, answers nothing.
         await this.#stop()
-        await this.#makeFolder()
       }
+      await this.#makeFolder()
       this.#process = running ?? (await this.#start())
       this.#shown = 'lxcfs'
       this.#reason = undefined
@@ -169,7 +222,7 @@ export class Lxcfs {
     this.#reason = reason
   }
 
-  /** The folder with the files of the host below it. */
+  /** The folder with the files of the host below both sources. */
   async #makeFolder(): Promise<void> {
     const { dir, hostd } = this.#options
     await mkdir(dir, { recursive: true })
@@ -181,10 +234,14 @@ export class Lxcfs {
     }
     // A restore looks the files up as root of the sandbox.
     await chmod(dir, 0o711)
-    for (const name of ['proc', 'sys']) {
-      const target = `${this.source}/${name}`
-      await mkdir(target, { recursive: true })
-      if (!(await isMounted(target))) await run(['mount', '--bind', `/${name}`, target])
+    for (const source of [this.source, this.#hostSource]) {
+      // By an lxcfs that is adopted.
+      if (await isMounted(source)) continue
+      for (const name of ['proc', 'sys']) {
+        const target = `${source}/${name}`
+        await mkdir(target, { recursive: true })
+        if (!(await isMounted(target))) await run(['mount', '--bind', `/${name}`, target])
+      }
     }
   }
 

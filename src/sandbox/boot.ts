@@ -2,6 +2,7 @@ import { ServiceError, isServiceError } from '../errors.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Guest } from './ports/guest.ts'
+import type { RuntimeDriver } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
@@ -32,7 +33,7 @@ interface BootContext extends LifecycleContext {
  * counts as made when it runs; until then a repeat starts over under the same id.
  */
 export async function bootSandbox(context: BootContext, draft: Sandbox, options: BootOptions): Promise<Sandbox> {
-  const { store, driver, guest, quota, boots, transitions, lifecycle, warm } = context
+  const { store, driver, guest, quota, disk, boots, transitions, lifecycle, warm } = context
   const { isAnnounced, creation, keepsMemory = false } = options
   let sandbox = draft
   try {
@@ -41,9 +42,10 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
       const reserved =
         isAnnounced || creation || keepsMemory || draft.volumes.length > 0 ? undefined : warm.reserve(specOf(draft))
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
+      const { id, orgId, diskMb } = sandbox
       // Nobody has used a random id before.
-      if (isAnnounced || creation) await insert(store, sandbox, creation)
-      else await store.insertSandbox(sandbox)
+      const record = () => (isAnnounced || creation ? insert(store, sandbox, creation) : store.insertSandbox(sandbox))
+      await disk.claimMb(orgId, diskMb, record, id)
     })
   } catch (error) {
     // The commit may have happened. Nobody else knows this id, so undo it.
@@ -55,10 +57,11 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
     const create = () => warm.withRoom(() => driver.create(specOf(sandbox), signal))
     // To take over what runs already needs no permit.
     await (warm.take(id) ? create() : transitions.permits.use(create, { key: sandbox.orgId, signal }))
-    await options.prepare?.(guest(id), sandbox, signal)
+    await options.prepare?.(guest(id, sandbox.orgId), sandbox, signal)
     const now = new Date()
-    const change = { status: 'running', startedAt: now, activeAt: now } as const
-    const running = await lifecycle.set(id, change, ['creating'], creation && { creation, outcome: 'made' })
+    const change = { status: 'running', startedAt: now, activeAt: now, ...hookReason(driver, id) } as const
+    const creationNote = creation && ({ creation, outcome: 'made' } as const)
+    const running = await lifecycle.set(id, change, ['creating'], { creationNote, expected: sandbox })
     if (!running) throw deletedDuringBoot(id)
     return running
   }
@@ -107,14 +110,20 @@ async function undo(
       return false
     })
   const end = isAnnounced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
-  const note = creation && ({ creation, outcome: 'undone' } as const)
-  await lifecycle.set(
-    id,
-    { ...end, ...reasonOf(error, 'the sandbox could not be started') },
-    ['creating', 'running'],
-    note,
-  )
+  const creationNote = creation && ({ creation, outcome: 'undone' } as const)
+  await lifecycle.set(id, { ...end, ...reasonOf(error, 'the sandbox could not be started') }, ['creating', 'running'], {
+    creationNote,
+  })
   if (isGone && volumes.length > 0) await store.detachVolumes(id)
+}
+
+/** Of a sandbox that has just started: what failed of the hooks of a fork. */
+export function hookReason(
+  driver: Pick<RuntimeDriver, 'hookFailure'>,
+  id: string,
+): Pick<Sandbox, 'reason' | 'reasonMessage'> {
+  const reasonMessage = driver.hookFailure?.(id)
+  return reasonMessage === undefined ? {} : { reason: 'hook_failed', reasonMessage }
 }
 
 /** The reason that a failed transition leaves on the record. `message` stands in for errors that clients must not read. */

@@ -1,28 +1,21 @@
 import { ServiceError } from '../errors.ts'
-import { KeyedMutex } from '../lib/async/mutex.ts'
-import { Semaphore } from '../lib/async/semaphore.ts'
-import type { CreateOptions, Creation } from '../lib/creation.ts'
+import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { sha256 } from '../lib/secret.ts'
-import { assertInput, assertInteger, assertNewSandbox, previewToken } from './input.ts'
-import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
-import type { Patch, Patches } from './patch.ts'
+import { CheckpointRecords, type SavedCheckpoint } from './checkpoint-records.ts'
+import { keptMemoryName } from './cold-wake.ts'
+import { Forks, type ForksContext, type StartFromCheckpoint } from './fork.ts'
+import { assertInteger } from './input.ts'
+import type { LifecycleContext } from './lifecycle.ts'
 import {
+  assertDiskTakesData,
   type CheckpointKind,
   type ImageSource,
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
-import {
-  type CreateSandbox,
-  type Sandbox,
-  type StartedSandbox,
-  newSandbox,
-  withUser,
-  startDefaults,
-} from './sandbox.ts'
-import type { CheckpointVolume, MountedVolume, VolumeMount, Volumes } from './volume.ts'
+import { type Sandbox, type StartedSandbox, startDefaults } from './sandbox.ts'
+import type { CheckpointVolume } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults'>
@@ -73,29 +66,22 @@ export interface ImportCheckpoint {
   source: ImageSource
 }
 
-/** `volumes`: in place of those of the checkpoint. From a full one they have the same paths and are as writable. */
-export type StartFromCheckpoint = Omit<CreateSandbox, 'image'>
+export type CheckpointService = Omit<Checkpoints, 'close' | 'keepMemory'>
 
-export type CheckpointService = Omit<Checkpoints, 'close'>
-
-/** Starts of one `startMany` call at a time. */
-const startsAtOnceMax = 10
-
-interface CheckpointsContext extends Pick<LifecycleContext, 'store' | 'driver' | 'limits' | 'log'> {
-  lifecycle: Lifecycle
-  patches: Patches
-  volumes: Volumes
-}
+type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk'> & Omit<ForksContext, 'ready'>
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
 export class Checkpoints {
   readonly #context: CheckpointsContext
   readonly #dumps = new Map<string, Promise<void>>()
-  /** By sandbox. */
-  readonly #creations = new KeyedMutex()
+  readonly #records: CheckpointRecords
+  readonly #forks: Forks
 
   constructor(context: CheckpointsContext) {
     this.#context = context
+    this.#records = new CheckpointRecords(context)
+    const ready = async (orgId: string, checkpointId: string) => assertReady(await this.usable(orgId, checkpointId))
+    this.#forks = new Forks({ ...context, ready })
   }
 
   /** Returns while the checkpoint is `processing`; `settled` waits for its end. */
@@ -105,12 +91,15 @@ export class Checkpoints {
     input: CreateCheckpoint,
     { creation }: CreateOptions = {},
   ): Promise<Checkpoint> {
-    const { store, driver, lifecycle } = this.#context
-    const { name, kind = 'full', retentionPolicy } = input
-    if (retentionPolicy) assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#countMax(kind))
+    const { driver, lifecycle } = this.#context
+    const { kind = 'full', retentionPolicy } = input
+    if (retentionPolicy)
+      assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#records.countMax(kind))
     const [madeId] = creation?.made ?? []
     if (madeId !== undefined) return await this.#made(orgId, madeId, retentionPolicy?.maxCount)
     await lifecycle.get(orgId, sandboxId)
+    // Answered at once, and not as a dump that fails.
+    assertDiskTakesData(driver)
     const { fullCheckpoints, fullCheckpointsReason = 'the runtime cannot keep memory' } =
       driver.capabilitiesOf(sandboxId)
     if (kind === 'full' && !fullCheckpoints) {
@@ -120,23 +109,10 @@ export class Checkpoints {
     const release = lifecycle.keepAlive(sandboxId)
     try {
       const sandbox = await lifecycle.awake(sandboxId, orgId)
-      const checkpoint: Checkpoint = {
-        id: input.id ?? newId('cp-'),
-        orgId,
-        sandboxId,
-        name,
-        kind,
-        status: 'processing',
-        sizeBytes: 0,
-        sandboxConfig: { ...configOf(sandbox), ...input.sandboxConfig },
-        volumes: sandbox.volumes,
-        createdAt: new Date(),
-      }
-      // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
-      await this.#creations.run(sandboxId, async () => {
-        if (!input.isOfImage) await this.#claim(checkpoint, retentionPolicy !== undefined)
-        await store.insertCheckpoint(checkpoint, creation)
-      })
+      const checkpoint = newCheckpoint(sandbox, { ...input, kind })
+      const isRetained = retentionPolicy !== undefined
+      if (input.isOfImage) await this.#records.insert(checkpoint, creation)
+      else await this.#records.claim(checkpoint, { isRetained, creation })
       this.#beginDump(checkpoint, retentionPolicy?.maxCount)
       return checkpoint
     } finally {
@@ -145,11 +121,33 @@ export class Checkpoints {
   }
 
   /**
+   * Keeps the saved memory of a hibernated sandbox with a copy of its disk as a checkpoint of it, for the holder of its lock. Does nothing
+   * where there is no memory, or where an earlier call has kept it. Throws `conflict` at the limit of full checkpoints, and what the driver
+   * throws, and leaves nothing then; so does the next start after a crash.
+   */
+  async keepMemory(sandbox: Sandbox): Promise<void> {
+    const { store, driver } = this.#context
+    if (!driver.hasMemory(sandbox.id)) return
+    const earlier = await store.listCheckpoints(sandbox.id, sandbox.orgId)
+    if (earlier.some(({ id, status }) => status === 'ready' && driver.isMemoryKept(sandbox.id, id))) return
+    const createdAt = new Date()
+    const checkpoint = newCheckpoint(sandbox, { name: keptMemoryName(createdAt), kind: 'full', createdAt })
+    await this.#records.claim(checkpoint)
+    try {
+      await this.#records.setReady(checkpoint, await this.#save(checkpoint))
+    } catch (error) {
+      await this.#records.remove(checkpoint.id)
+      // The driver found that the disk is newer than the memory, and dropped that.
+      if (driver.hasMemory(sandbox.id)) throw error
+    }
+  }
+
+  /**
    * Makes a `disk_only` checkpoint of an OCI image; sandboxes from it have its variables, folder and user. Throws what the driver throws, and
    * leaves nothing then.
    */
   async import(orgId: string, input: ImportCheckpoint, signal?: AbortSignal): Promise<ImportedImage> {
-    const { store, driver } = this.#context
+    const { driver } = this.#context
     const { id, name, source } = input
     if (driver.importImage === undefined) throw new ServiceError('not_implemented', 'this driver imports no images')
     const { image, cpuCount, memoryMb, diskMb } = startDefaults
@@ -166,17 +164,17 @@ export class Checkpoints {
       volumes: [],
       createdAt: new Date(),
     }
-    await store.insertCheckpoint(checkpoint)
+    await this.#records.insert(checkpoint)
     try {
-      const imported = await driver.importImage(id, source, signal)
+      const imported = await driver.importImage(id, source, signal, orgId)
       const { env: envs, cwd, user } = imported.config
       const sandboxConfig = { ...checkpoint.sandboxConfig, envs, commandDefaults: defined({ cwd, user }) }
-      const change = { status: 'ready', sizeBytes: imported.sizeBytes, sandboxConfig } as const
-      if ((await store.updateCheckpoint(id, change)) !== undefined) return imported
+      const { sizeBytes } = imported
+      if ((await this.#records.setReady(checkpoint, { sizeBytes, sandboxConfig })) !== undefined) return imported
       await driver.deleteCheckpoint(id)
       throw new ServiceError('not_found', `checkpoint ${id} was deleted`)
     } catch (error) {
-      await this.#remove(id)
+      await this.#records.remove(id)
       throw error
     }
   }
@@ -217,7 +215,7 @@ export class Checkpoints {
 
   async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     await this.#ofSandbox(orgId, sandboxId, checkpointId)
-    await this.#remove(checkpointId)
+    await this.#records.remove(checkpointId)
   }
 
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
@@ -243,11 +241,9 @@ export class Checkpoints {
     orgId: string,
     checkpointId: string,
     input: StartFromCheckpoint,
-    { creation }: CreateOptions = {},
+    options?: CreateOptions,
   ): Promise<StartedSandbox> {
-    const made = await this.#context.lifecycle.made(orgId, creation)
-    if (made) return { sandbox: made, ...shownToken(input, creation) }
-    return await this.#start(orgId, await this.#startable(orgId, checkpointId, input), input, creation)
+    return await this.#forks.start(orgId, checkpointId, input, options)
   }
 
   /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
@@ -256,83 +252,13 @@ export class Checkpoints {
     checkpointId: string,
     input: StartFromCheckpoint,
     count: number,
-    { creation }: CreateOptions = {},
+    options?: CreateOptions,
   ): Promise<PromiseSettledResult<StartedSandbox>[]> {
-    // Sandboxes that an earlier run of the request has made do not need the checkpoint any more.
-    const isRepeat = creation !== undefined && creation.made.length > 0
-    const [startable] = await Promise.allSettled([this.#startable(orgId, checkpointId, input)])
-    if (startable.status === 'rejected' && !isRepeat) throw startable.reason
-    const startOne = async (part?: Creation): Promise<StartedSandbox> => {
-      const made = await this.#context.lifecycle.made(orgId, part)
-      if (made) return { sandbox: made }
-      if (startable.status === 'rejected') throw startable.reason
-      return await this.#start(orgId, startable.value, input, part)
-    }
-    const semaphore = new Semaphore({ permits: startsAtOnceMax })
-    const starts = Array.from({ length: count }, (_, index) => semaphore.use(() => startOne(creation?.part(index))))
-    return await Promise.allSettled(starts)
+    return await this.#forks.startMany(orgId, checkpointId, input, count, options)
   }
 
   async close(): Promise<void> {
     await Promise.allSettled(this.#dumps.values())
-  }
-
-  /** Reads the patches once for the call: a patch that is created later applies to the next call. */
-  async #startable(orgId: string, checkpointId: string, input: StartFromCheckpoint) {
-    const { limits, store } = this.#context
-    assertNewSandbox(input, limits)
-    const patches = await store.listPatches(checkpointId)
-    const checkpoint = await this.usable(orgId, checkpointId)
-    assertReady(checkpoint)
-    return { checkpoint, patches }
-  }
-
-  async #start(
-    orgId: string,
-    { checkpoint, patches }: { checkpoint: Checkpoint; patches: Patch[] },
-    input: StartFromCheckpoint,
-    creation?: Creation,
-  ): Promise<StartedSandbox> {
-    const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, user } = input
-    const { sandboxConfig } = checkpoint
-    const volumes = await this.#volumesOf(orgId, checkpoint, input.volumes, id)
-    const draft = newSandbox(orgId, {
-      ...sandboxConfig,
-      ...defined({ id, timeoutSeconds, cpuCount, memoryMb, diskMb, metadata }),
-      volumes,
-      envs: { ...sandboxConfig.envs, ...envs },
-      commandDefaults: withUser(sandboxConfig.commandDefaults, user),
-      fromCheckpointId: checkpoint.id,
-    })
-    const shown = shownToken(input, creation)
-    if (shown.previewAuthToken !== undefined) draft.previewTokenHash = sha256(shown.previewAuthToken)
-    const sandbox = await this.#context.lifecycle.create(draft, {
-      isAnnounced: input.id !== undefined,
-      keepsMemory: checkpoint.kind === 'full',
-      creation,
-      prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
-    })
-    return { sandbox, ...shown }
-  }
-
-  /**
-   * What a start gets: volumes of the organisation that starts, whoever owns the checkpoint. A second writer is a `conflict`, and so is
-   * each start from a checkpoint whose source writes a volume.
-   */
-  async #volumesOf(
-    orgId: string,
-    { kind, volumes }: Checkpoint,
-    given: readonly VolumeMount[] | undefined,
-    sandboxId: string | undefined,
-  ): Promise<MountedVolume[]> {
-    if (given === undefined) return await this.#context.volumes.reclaimable(orgId, volumes, sandboxId)
-    const claimed = await this.#context.volumes.claimable(orgId, given, sandboxId)
-    if (kind === 'full') {
-      const [had, has] = [volumes, claimed].map((some) => some.map(({ path, readOnly }) => `${path} ${readOnly}`))
-      const isAlike = had?.toSorted().join('\n') === has?.toSorted().join('\n')
-      assertInput(isAlike, 'volumes', 'must have the paths and readOnly of those of a full checkpoint')
-    }
-    return claimed
   }
 
   /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
@@ -372,14 +298,10 @@ export class Checkpoints {
 
   async #dump(checkpoint: Checkpoint, keepMax?: number): Promise<void> {
     const { store, driver, lifecycle, log } = this.#context
-    const { id, sandboxId, kind } = checkpoint
+    const { id, sandboxId } = checkpoint
     try {
-      const { sizeBytes, ...more } = await lifecycle.withoutTransitions(sandboxId, async () => {
-        const volumes =
-          checkpoint.volumes.length === 0 ? undefined : await this.#context.volumes.states(checkpoint.volumes)
-        return { ...(await driver.checkpoint(sandboxId, id, kind)), ...defined({ volumes }) }
-      })
-      const ready = await store.updateCheckpoint(id, { status: 'ready', sizeBytes, ...more })
+      const saved = await lifecycle.withoutTransitions(sandboxId, () => this.#save(checkpoint))
+      const ready = await this.#records.setReady(checkpoint, saved)
       if (!ready) await driver.deleteCheckpoint(id)
     } catch (error) {
       if (!(error instanceof ServiceError)) log.error({ err: error, checkpointId: id }, 'a checkpoint failed')
@@ -390,54 +312,34 @@ export class Checkpoints {
       return
     }
     if (keepMax === undefined) return
-    await this.#creations
-      .run(sandboxId, () => this.#removeOldest(checkpoint, keepMax))
-      .catch((error: unknown) => {
-        log.error({ err: error, checkpointId: id }, 'older checkpoints could not be removed')
-      })
+    await this.#records.removeOldest(checkpoint, keepMax).catch((error: unknown) => {
+      log.error({ err: error, checkpointId: id }, 'older checkpoints could not be removed')
+    })
   }
 
-  #countMax(kind: CheckpointKind): number {
-    const { fullCheckpointsMax, diskOnlyCheckpointsMax } = this.#context.limits
-    return kind === 'full' ? fullCheckpointsMax : diskOnlyCheckpointsMax
+  async #save({ id, sandboxId, kind, volumes: mounted }: Checkpoint): Promise<SavedCheckpoint> {
+    const volumes = mounted.length === 0 ? undefined : await this.#context.volumes.states(mounted)
+    const { sizeBytes } = await this.#context.driver.checkpoint(sandboxId, id, kind)
+    return { sizeBytes, ...defined({ volumes }) }
   }
+}
 
-  /**
-   * Throws `conflict` for a taken name and for a used-up quota of the kind. Failed checkpoints hold no data and are removed to free
-   * their unit. With a retention policy ready ones do not count: they go once the new one is ready.
-   */
-  async #claim(checkpoint: Checkpoint, isRetained: boolean): Promise<void> {
-    const { orgId, sandboxId, name, kind } = checkpoint
-    const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
-    if (all.some((other) => other.name === name)) {
-      throw new ServiceError('conflict', `sandbox ${sandboxId} has a checkpoint named ${JSON.stringify(name)}`)
-    }
-    const alike = all.filter((other) => other.kind === kind)
-    const max = this.#countMax(kind)
-    const failed = alike.filter(({ status }) => status === 'failed').slice(0, Math.max(0, alike.length - max + 1))
-    const counted = alike.filter(({ status }) => status === 'processing' || (status === 'ready' && !isRetained))
-    if (counted.length >= max) {
-      const count = `${counted.length} ${kind} checkpoints`
-      throw new ServiceError('conflict', `sandbox ${sandboxId} has ${count}, the most it may have`)
-    }
-    for (const { id } of failed) await this.#remove(id)
-  }
-
-  /** Leaves `keepMax` of a kind. Failed ones go first, then the oldest, never the newest. */
-  async #removeOldest({ id, orgId, sandboxId, kind }: Checkpoint, keepMax: number): Promise<void> {
-    const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
-    const alike = all.filter((other) => other.kind === kind && other.status !== 'processing' && !isInternal(other))
-    const older = alike.filter((other) => other.id !== id)
-    const failedFirst = (['failed', 'ready'] as const).flatMap((status) => older.filter((it) => it.status === status))
-    for (const other of failedFirst.slice(0, Math.max(0, alike.length - keepMax))) await this.#remove(other.id)
-  }
-
-  // The record goes first, so that no call can name it. The store remembers the id for the next start, in case of a crash here.
-  async #remove(checkpointId: string): Promise<void> {
-    const { store, driver } = this.#context
-    if (!(await store.deleteCheckpoint(checkpointId))) return
-    await driver.deleteCheckpoint(checkpointId)
-    await store.forgetCheckpoints([checkpointId])
+function newCheckpoint(
+  sandbox: Sandbox,
+  input: Pick<CreateCheckpoint, 'id' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind; createdAt?: Date },
+): Checkpoint {
+  const { id = newId('cp-'), name, kind, sandboxConfig, createdAt = new Date() } = input
+  return {
+    id,
+    orgId: sandbox.orgId,
+    sandboxId: sandbox.id,
+    name,
+    kind,
+    status: 'processing',
+    sizeBytes: 0,
+    sandboxConfig: { ...configOf(sandbox), ...sandboxConfig },
+    volumes: sandbox.volumes,
+    createdAt,
   }
 }
 
@@ -445,17 +347,8 @@ export function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefau
   return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }
 }
 
-/** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */
-function isInternal({ id, name }: Checkpoint): boolean {
-  return name.endsWith(id.slice('cp-'.length))
-}
-
-function shownToken({ previewAuth }: StartFromCheckpoint, creation?: Creation): { previewAuthToken?: string } {
-  return defined({ previewAuthToken: previewAuth && previewToken(previewAuth, 'previewAuth', creation) })
-}
-
-function assertReady(checkpoint: Checkpoint): void {
-  if (checkpoint.status === 'ready') return
+function assertReady(checkpoint: Checkpoint): Checkpoint {
+  if (checkpoint.status === 'ready') return checkpoint
   const why = checkpoint.error ?? 'no reason known'
   throw new ServiceError('conflict', `checkpoint ${checkpoint.id} has failed: ${why}`)
 }

@@ -61,6 +61,8 @@ export interface RunResult extends Output {
 }
 
 interface Output {
+  /** Present and true when the time limit ended it: a command may exit with 124 by itself. */
+  timedOut?: boolean
   stdout: string
   stderr: string
   /** Present and true when a stream passed 8 MiB and its beginning was dropped. */
@@ -84,6 +86,8 @@ export type ExecService = Pick<Exec, keyof Exec>
 const runTimeoutSecondsDefault = 60
 const runKeepBytes = 8 * 1024 * 1024
 const argumentsMax = 4096
+/** The client that has started a session attaches to it in its next request. */
+const firstReaderMs = 10_000
 const resultWaitMsMax = 1000
 
 /** Requests are checked before a wake; the sandbox's environment is added after it. `protocol/http/exec.ts` bounds numbers. */
@@ -102,8 +106,8 @@ export class Exec {
     const request = runRequest(id, input)
     return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
       const read = () => this.#outputs.take(orgId, (bytesMax) => guest.output(id, bytesMax), sent)
-      const { exitCode, output } = await runToEnd(guest, withSandboxDefaults(sandbox, request), signal, read)
-      return { exitCode, ...outputText(output) }
+      const { output, ...end } = await runToEnd(guest, withSandboxDefaults(sandbox, request), signal, read)
+      return { ...end, ...outputText(output) }
     })
   }
 
@@ -124,13 +128,13 @@ export class Exec {
     const { waitMs = resultWaitMsMax, sent } = options
     assertKind(execId, 'exec')
     return await this.#lifecycle.use(orgId, sandboxId, async (guest) => {
-      const { running, exitCode } = await guest.process(execId, Math.min(waitMs, resultWaitMsMax))
+      const { running, exitCode, timedOut } = await guest.process(execId, Math.min(waitMs, resultWaitMsMax))
       const output = await this.#outputs.take(orgId, (bytesMax) => guest.output(execId, bytesMax), sent)
-      return { running, ...defined({ exitCode }), ...outputText(output) }
+      return { running, ...defined({ exitCode, timedOut }), ...outputText(output) }
     })
   }
 
-  /** Starts an exec session that clients attach to. */
+  /** Starts an exec session that clients attach to. What it writes waits for the first of them up to 10 s; see {@link Attachment}. */
   async start(orgId: string, sandboxId: string, input: StartExec, options: CreateOptions = {}): Promise<ProcessInfo> {
     const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal, ofImage } = input
     const ofService = ofImage ? newId('im-') : internal ? (input.id ?? newInternalProcessId()) : undefined
@@ -140,6 +144,7 @@ export class Exec {
       stdin: true,
       timeoutMs: timeoutSeconds * 1000,
       ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
+      ...defined({ readerMs: ofService === undefined ? firstReaderMs : undefined }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
     return await this.#spawn(orgId, sandboxId, request, options.creation)
@@ -251,9 +256,9 @@ function outputText({ stdout, stderr, truncated }: ProcessOutput): Output {
 }
 
 function releasedAtEnd(attachment: Attachment, release: () => void): Attachment {
-  const close = () => {
+  const close = (options?: { comesBack?: boolean }) => {
     release()
-    attachment.close()
+    attachment.close(options)
   }
   return {
     async *[Symbol.asyncIterator]() {

@@ -1,11 +1,12 @@
 import type { Readable } from 'node:stream'
-import { ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { type SignedParameters, UrlSigner } from '../lib/signed-url.ts'
 import type { DirectoryEntry, FileStat, Guest } from './ports/guest.ts'
-import { assertInput, assertPath, assertSigned } from './input.ts'
+import { assertInput, assertPath, assertSigned, assertUser } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { assertAlive, type Sandbox } from './sandbox.ts'
+import { assertDiskTakesData, type RuntimeDriver } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 
 export type FileOperation = 'upload' | 'download'
@@ -15,18 +16,26 @@ export interface SignFile {
   path: string
   expiresInSeconds: number
   bytesMax?: number
+  /** With whose rights the URL works. */
+  user?: string
 }
 
 export interface SignedQuery extends SignedParameters {
   path?: string | undefined
+  user?: string | undefined
 }
 
-/** Who owns what is made; by default the user of the sandbox. */
-export interface FileOwner {
+/** With whose rights files are reached, and who owns what is made; by default the user of the sandbox. */
+export interface FileUser {
   user?: string
 }
 
-export interface WriteFile extends FileOwner {
+export interface ReadFile extends FileUser {
+  start?: number
+  end?: number
+}
+
+export interface WriteFile extends FileUser {
   bytesMax?: number
 }
 
@@ -34,6 +43,7 @@ export type FileService = Pick<Files, keyof Files>
 
 interface FilesContext {
   store: SandboxStore
+  driver: Pick<RuntimeDriver, 'disk'>
   lifecycle: Lifecycle
   signingSecret: string
 }
@@ -52,13 +62,16 @@ export class Files {
     orgId: string,
     sandboxId: string,
     path: string,
-    range?: { start?: number; end?: number },
+    options: ReadFile = {},
   ): Promise<{ stat: FileStat; body: Readable }> {
     assertPath(path)
+    assertFileUser(options)
     await this.#context.lifecycle.get(orgId, sandboxId)
     const release = this.#context.lifecycle.keepAlive(sandboxId)
     try {
-      const file = await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.readFile(path, range))
+      const file = await this.#context.lifecycle.use(orgId, sandboxId, (guest, sandbox) =>
+        guest.readFile(path, { ...options, ...userOf(sandbox, options) }),
+      )
       if (file.body.closed) release()
       else file.body.once('close', release)
       return file
@@ -68,8 +81,8 @@ export class Files {
     }
   }
 
-  async stat(orgId: string, sandboxId: string, path: string): Promise<FileStat> {
-    return await this.#use(orgId, sandboxId, path, (guest) => guest.stat(path))
+  async stat(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<FileStat> {
+    return await this.#use(orgId, sandboxId, path, options, (guest, user) => guest.stat(path, user))
   }
 
   async write(
@@ -77,34 +90,36 @@ export class Files {
     sandboxId: string,
     path: string,
     body: Readable,
-    { bytesMax, user }: WriteFile = {},
+    { bytesMax, ...options }: WriteFile = {},
   ): Promise<void> {
     assertInput(!path.endsWith('/'), 'path', 'must name a file, not a directory')
-    await this.#use(orgId, sandboxId, path, (guest, sandbox) =>
-      guest.writeFile(path, body, defined({ bytesMax, user: user ?? ownerIn(sandbox) })),
+    assertDiskTakesData(this.#context.driver)
+    await this.#use(orgId, sandboxId, path, options, (guest, user) =>
+      guest.writeFile(path, body, defined({ bytesMax, user })),
     )
   }
 
-  async list(orgId: string, sandboxId: string, path: string): Promise<DirectoryEntry[]> {
-    return await this.#use(orgId, sandboxId, path, (guest) => guest.list(path))
+  async list(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<DirectoryEntry[]> {
+    return await this.#use(orgId, sandboxId, path, options, (guest, user) => guest.list(path, user))
   }
 
-  async mkdir(orgId: string, sandboxId: string, path: string, { user }: FileOwner = {}): Promise<void> {
-    await this.#use(orgId, sandboxId, path, (guest, sandbox) => guest.mkdir(path, user ?? ownerIn(sandbox)))
+  async mkdir(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<void> {
+    await this.#use(orgId, sandboxId, path, options, (guest, user) => guest.mkdir(path, user))
   }
 
-  async remove(orgId: string, sandboxId: string, path: string): Promise<void> {
+  async remove(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<void> {
     assertInput(!/^\/+$/.test(path), 'path', 'must not be the root directory')
-    await this.#use(orgId, sandboxId, path, (guest) => guest.remove(path))
+    await this.#use(orgId, sandboxId, path, options, (guest, user) => guest.remove(path, user))
   }
 
   /** The query string (without `?`) that authorises one operation on one path until `expiresAt`. */
   async sign(orgId: string, sandboxId: string, input: SignFile): Promise<{ query: string; expiresAt: Date }> {
-    const { operation, path, expiresInSeconds, bytesMax } = input
+    const { operation, path, expiresInSeconds, bytesMax, user } = input
     assertPath(path)
+    assertFileUser(input)
     assertAlive(await this.#context.lifecycle.get(orgId, sandboxId))
-    const options = { shown: { path }, expiresInSeconds, ...defined({ bytesMax }) }
-    return this.#signer.sign([operation, sandboxId, path], options)
+    const options = { shown: { path, ...defined({ user }) }, expiresInSeconds, ...defined({ bytesMax }) }
+    return this.#signer.sign(claimsOf(operation, sandboxId, path, user), options)
   }
 
   /** Returns the owner of a signed query. Throws `signature_invalid` or `signature_expired`. */
@@ -113,8 +128,9 @@ export class Files {
     sandboxId: string,
     query: SignedQuery,
   ): Promise<{ orgId: string; bytesMax?: number }> {
-    const { path, maxBytes } = query
-    assertSigned(path === undefined ? 'signature_invalid' : this.#signer.faultOf([operation, sandboxId, path], query))
+    const { path, maxBytes, user } = query
+    const claims = path === undefined ? undefined : claimsOf(operation, sandboxId, path, user)
+    assertSigned(claims === undefined ? 'signature_invalid' : this.#signer.faultOf(claims, query))
     const sandbox = await this.#context.store.sandbox(sandboxId)
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
     const bytesMax = maxBytes === undefined ? undefined : Number(maxBytes)
@@ -125,13 +141,32 @@ export class Files {
     orgId: string,
     sandboxId: string,
     path: string,
-    work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
+    options: FileUser,
+    work: (guest: Guest, user: string | undefined) => Promise<Result>,
   ): Promise<Result> {
     assertPath(path)
-    return await this.#context.lifecycle.use(orgId, sandboxId, work)
+    assertFileUser(options)
+    try {
+      return await this.#context.lifecycle.use(orgId, sandboxId, (guest, sandbox) =>
+        work(guest, userOf(sandbox, options).user),
+      )
+    } catch (error) {
+      // A guest cannot tell the end of the pool from that of its own disk.
+      if (isServiceError(error, 'disk_full')) assertDiskTakesData(this.#context.driver)
+      throw error
+    }
   }
 }
 
-function ownerIn({ commandDefaults }: Sandbox): string | undefined {
-  return commandDefaults?.user
+/** One claim more where a user is named: no URL without one is another with one. */
+function claimsOf(operation: FileOperation, sandboxId: string, path: string, user: string | undefined): string[] {
+  return [operation, sandboxId, path, ...(user === undefined ? [] : [user])]
+}
+
+function assertFileUser({ user }: FileUser): void {
+  if (user !== undefined) assertUser(user)
+}
+
+function userOf({ commandDefaults }: Sandbox, { user = commandDefaults?.user }: FileUser): FileUser {
+  return defined({ user })
 }

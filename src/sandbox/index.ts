@@ -2,6 +2,7 @@
 export type * from './checkpoint.ts'
 export type * from './exec.ts'
 export type * from './files.ts'
+export type { StartFromCheckpoint } from './fork.ts'
 export type { InspectionService } from './inspection.ts'
 export type { MetricsService, SandboxMetrics } from './metrics.ts'
 export * from './ports/guest.ts'

@@ -25,12 +25,16 @@ const envsBytesMax = 128 * 1024
 /** Environment names are those of POSIX shells (XBD § 8.1), so that every program can read them. */
 export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
   let bytes = 0
+  const assertBytes = () => assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
   for (const [name, value] of Object.entries(envs)) {
+    bytes += name.length + value.length + 2
+    // Before the rest of a text of megabytes is looked at. A character is one byte or more.
+    assertBytes()
     assertInput(envNamePattern.test(name), field, `has a name that is no environment variable: ${JSON.stringify(name)}`)
     assertInput(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL')
-    bytes += name.length + Buffer.byteLength(value) + 2
+    bytes += Buffer.byteLength(value) - value.length
   }
-  assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
+  assertBytes()
 }
 
 /** Throws the fault of a signed URL, if it has one. */
@@ -63,14 +67,16 @@ export function assertNewSandbox(
   if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
   assertEnvs(envs)
   if (user !== undefined) assertUser(user)
-  const metadataBytes = Buffer.byteLength(JSON.stringify(metadata))
-  assertInput(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
+  const characters = Object.entries(metadata).reduce((sum, [name, value]) => sum + name.length + value.length, 0)
+  const fits = characters <= metadataBytesMax && Buffer.byteLength(JSON.stringify(metadata)) <= metadataBytesMax
+  assertInput(fits, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
 }
 
 const pathBytesMax = 4096
 
 /** An absolute path as the sandbox sees it; its own root bounds it, so `..` is harmless and left to the sandbox. */
 export function assertPath(path: string, field = 'path'): void {
+  assertInput(path.length <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
   assertInput(path.startsWith('/'), field, 'must be an absolute path')
   assertInput(!path.includes('\0'), field, 'must not contain NUL')
   assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)

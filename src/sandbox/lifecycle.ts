@@ -1,10 +1,13 @@
 import { ServiceError, isServiceError } from '../errors.ts'
-import type { EventBus } from '../events/index.ts'
+import { actingAsServer, type EventBus } from '../events/index.ts'
 import type { Creation, CreationNote } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
-import { type BootOptions, type Prepare, bootSandbox, reasonOf } from './boot.ts'
+import { alignMachine } from './alignment.ts'
+import { type BootOptions, type Prepare, bootSandbox, hookReason, reasonOf } from './boot.ts'
+import { memoryNotRestorable, refusedMemory } from './cold-wake.ts'
 import { ActivityRecorder, IdleClocks } from './idle.ts'
+import type { DiskQuota } from './disk-quota.ts'
 import type { Guest } from './ports/guest.ts'
 import { type RuntimeDriver, type SandboxExit, type SandboxSpec, RestartedOnDiskError } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -24,17 +27,23 @@ import {
 import { UsageSampler } from './usage-sampler.ts'
 import { WarmPool } from './warm-pool.ts'
 import { InFlightBoots, TransitionQueue, deletedDuringBoot, withinWakeDeadline } from './transition-queue.ts'
+import { untilRecorded } from './until-recorded.ts'
 
 export interface LifecycleContext {
   store: SandboxStore
   driver: RuntimeDriver
-  guest: (sandboxId: string) => Guest
+  /** Its connections, and what is collected from it, are charged to the organisation; without one to nobody. */
+  guest: (sandboxId: string, orgId?: string) => Guest
   bus: EventBus
   log: Log
   limits: SandboxLimits
+  disk: DiskQuota
   /** Most sandboxes that are started before anyone creates them. Default: none. */
   warmSandboxesMax?: number
 }
+
+/** Starts the machine of a hibernated sandbox. */
+export type MachineStart = (sandbox: Sandbox, signal: AbortSignal) => Promise<void>
 
 const answerWaitMs = 5000
 const idleRetryMs = 60_000
@@ -70,7 +79,7 @@ export class Lifecycle {
     this.#quota = new RunningSandboxQuota(context.store, context.limits.runningSandboxesMax)
     this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.#wakePreparation = wakePreparation
-    this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
+    this.clocks = new IdleClocks((sandboxId) => void actingAsServer('idle_timeout', () => this.#idle(sandboxId)))
     this.usage = new UsageSampler({ driver: context.driver, running: () => this.clocks.ids(), log: context.log })
     this.warm = new WarmPool({
       driver: context.driver,
@@ -82,7 +91,7 @@ export class Lifecycle {
     context.driver.onExit((exit) => {
       if (this.warm.lost(exit.sandboxId)) return
       this.#ended.add(exit.sandboxId)
-      void this.#exited(exit)
+      void actingAsServer('exit', () => this.#exited(exit))
     })
   }
 
@@ -112,7 +121,7 @@ export class Lifecycle {
     const release = this.keepAlive(sandboxId)
     try {
       const sandbox = await this.awake(sandboxId, orgId)
-      return await work(this.#context.guest(sandboxId), sandbox)
+      return await work(this.#context.guest(sandboxId, sandbox.orgId), sandbox)
     } catch (error) {
       throw await this.#cause(sandboxId, error)
     } finally {
@@ -135,7 +144,7 @@ export class Lifecycle {
   /** For reads that neither wake a sandbox nor count as activity. */
   async guestIfRunning(orgId: string, sandboxId: string): Promise<Guest | undefined> {
     const sandbox = await this.get(orgId, sandboxId)
-    return sandbox.status === 'running' ? this.#context.guest(sandboxId) : undefined
+    return sandbox.status === 'running' ? this.#context.guest(sandboxId, orgId) : undefined
   }
 
   /** Takes a keep-alive lease: the sandbox does not idle until the result is called. A repeat of that call is harmless. */
@@ -144,17 +153,24 @@ export class Lifecycle {
     return this.clocks.keepAlive(sandboxId)
   }
 
-  /** Joins a wake that is under way. */
-  async wake(sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
+  /** Joins a wake that is under way; with a `start` of its own it waits for that to end. */
+  async wake(
+    sandboxId: string,
+    { timeoutSeconds, start }: { timeoutSeconds?: number; start?: MachineStart } = {},
+  ): Promise<Sandbox> {
     const underWay = this.#wakes.get(sandboxId)
-    const wake = underWay ?? this.#wake(sandboxId).finally(() => this.#wakes.delete(sandboxId))
+    if (underWay !== undefined && start !== undefined) {
+      await underWay.catch(() => undefined)
+      return await this.wake(sandboxId, defined({ timeoutSeconds, start }))
+    }
+    const wake = underWay ?? this.#wake(sandboxId, start).finally(() => this.#wakes.delete(sandboxId))
     this.#wakes.set(sandboxId, wake)
     const sandbox = await wake
     if (timeoutSeconds === undefined) return sandbox
     return (await this.change(sandboxId, { timeoutSeconds })) ?? sandbox
   }
 
-  async #wake(sandboxId: string): Promise<Sandbox> {
+  async #wake(sandboxId: string, given?: MachineStart): Promise<Sandbox> {
     const wake = async (signal: AbortSignal) => {
       const sandbox = await this.known(sandboxId)
       if (sandbox.status === 'running') {
@@ -162,13 +178,21 @@ export class Lifecycle {
         return sandbox
       }
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
+      if (given === undefined) this.#assertNotRefused(sandbox)
+      const start = given ?? (() => this.#context.driver.wake(specOf(sandbox), signal))
       return await this.#quota.claimWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        const machineWake = () => this.warm.withRoom(() => this.#context.driver.wake(specOf(sandbox), signal))
-        await this.#transitions.permits.use(machineWake, { key: sandbox.orgId, signal })
+        const machineWake = () => this.warm.withRoom(() => start(sandbox, signal))
+        await this.#transitions.permits
+          .use(machineWake, { key: sandbox.orgId, signal })
+          .catch(async (error: unknown) => {
+            if (!isServiceError(error, 'memory_not_restorable')) throw error
+            await this.change(sandboxId, refusedMemory(error))
+            throw memoryNotRestorable(sandboxId, error.message, error)
+          })
         this.#ended.delete(sandboxId)
         try {
-          await prepare(this.#context.guest(sandboxId), sandbox, signal)
+          await prepare(this.#context.guest(sandboxId, sandbox.orgId), sandbox, signal)
         } catch (error) {
           // After an abort a deletion waits for this transition and removes the machine, or the next server hibernates it.
           if (!signal.aborted) await this.#hibernateAgain(sandbox, error, signal)
@@ -180,6 +204,12 @@ export class Lifecycle {
       })
     }
     return await this.#transitions.run(sandboxId, () => this.#boots.run(sandboxId, wake))
+  }
+
+  /** Memory that CRIU has refused is not tried again unasked: it would fail for ever. */
+  #assertNotRefused({ id, reason, reasonMessage }: Sandbox): void {
+    if (reason !== 'memory_not_restorable' || !this.#context.driver.hasMemory(id)) return
+    throw memoryNotRestorable(id, reasonMessage ?? 'its memory cannot be restored')
   }
 
   /** With `ifIdle` it returns undefined when the sandbox was used during the wait for a permit, or still is. */
@@ -198,7 +228,7 @@ export class Lifecycle {
       })
       // Its memory is lost, and the record must say so.
       if (this.#ended.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} has just ended`)
-      await this.set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
+      await this.#setHibernated(sandboxId, { reason: undefined, reasonMessage: undefined })
       return saved
     })
   }
@@ -219,7 +249,8 @@ export class Lifecycle {
           await this.#settleAfter(sandbox, error)
           throw error
         }
-        const running = await this.set(sandboxId, runningNow(), ['running', 'hibernated'])
+        const change = { ...runningNow(), ...hookReason(this.#context.driver, sandboxId) }
+        const running = await this.set(sandboxId, change, ['running', 'hibernated'])
         if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
         return running
       }
@@ -244,9 +275,17 @@ export class Lifecycle {
       const sandbox = await this.#usable(sandboxId)
       const change = await decide(sandbox)
       if (change === undefined) return sandbox
+      const record = async () => (await this.change(sandboxId, change)) ?? sandbox
+      if (sandbox.status !== 'running') return await record()
       const { cpuCount, memoryMb } = change
-      if (sandbox.status === 'running') await this.#context.driver.resize({ ...specOf(sandbox), cpuCount, memoryMb })
-      return (await this.change(sandboxId, change)) ?? sandbox
+      try {
+        await this.#context.driver.resize({ ...specOf(sandbox), cpuCount, memoryMb })
+        return await record()
+      } catch (error) {
+        // A part of the change may have been made, and its commit may have happened.
+        await this.#align(sandboxId)
+        throw error
+      }
     })
   }
 
@@ -294,9 +333,9 @@ export class Lifecycle {
     sandboxId: string,
     change: SandboxChange & { status: SandboxStatus },
     from: readonly SandboxStatus[] = statusesBefore(change.status),
-    note?: CreationNote,
+    options?: { creationNote?: CreationNote | undefined; expected?: Sandbox | undefined },
   ): Promise<Sandbox | undefined> {
-    const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, note)
+    const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, options)
     if (!sandbox) return undefined
     if (change.activeAt !== undefined) this.#activity.written(sandboxId, change.activeAt)
     if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
@@ -342,6 +381,15 @@ export class Lifecycle {
     return sandbox
   }
 
+  /** Makes the machine agree with the record after a failed change; for the holder of its lock. */
+  async #align(sandboxId: string): Promise<void> {
+    const { store, log } = this.#context
+    const sandbox = await store.sandbox(sandboxId).catch((error: unknown) => {
+      log.warn({ err: error, sandboxId }, 'a sandbox is brought to its record by the next start')
+    })
+    if (sandbox?.status === 'running') await alignMachine({ ...this.#context, lifecycle: this }, sandbox)
+  }
+
   /** A sandbox that runs or hibernates; for the holder of its lock. */
   async #usable(sandboxId: string): Promise<Sandbox> {
     const sandbox = await this.known(sandboxId)
@@ -363,7 +411,30 @@ export class Lifecycle {
       'a sandbox does not run after a failure, and hibernates',
     )
     const { reasonMessage } = reasonOf(error, 'its processes ended in a failure of the runtime')
-    await this.set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
+    await this.#setHibernated(sandbox.id, { reason: 'runtime_failed', reasonMessage })
+  }
+
+  /**
+   * Records that a sandbox hibernates whose machine does so already. With a record that says it runs nobody could wake it, so a database
+   * that does not answer is told later.
+   */
+  async #setHibernated(sandboxId: string, why: Pick<SandboxChange, 'reason' | 'reasonMessage'>): Promise<void> {
+    const change = { status: 'hibernated', ...why } as const
+    await this.set(sandboxId, change).catch((error: unknown) => {
+      if (isServiceError(error, 'unavailable')) void this.#setLater(sandboxId, change)
+      throw error
+    })
+  }
+
+  async #setLater(sandboxId: string, change: SandboxChange & { status: SandboxStatus }): Promise<void> {
+    const record = async () => {
+      const { status } = await this.known(sandboxId)
+      if (status === 'running' && !(await this.answers(sandboxId))) await this.set(sandboxId, change, ['running'])
+    }
+    const { closing } = this.#transitions
+    await untilRecorded(() => this.#transitions.run(sandboxId, record), closing).catch((error: unknown) => {
+      if (!closing.aborted) this.#context.log.error({ err: error, sandboxId }, 'a hibernation could not be recorded')
+    })
   }
 
   /** Hibernates a woken sandbox that could not be prepared. When that fails and it runs on, the record says so and why. */
@@ -401,7 +472,8 @@ export class Lifecycle {
 
   /** Whether a sandbox whose clock has run out is unused. A client process makes the clock run on. */
   async #isIdle(sandboxId: string): Promise<boolean> {
-    const activeAtMs = clientsActiveAtMs(await this.#context.guest(sandboxId).processes())
+    const { orgId } = await this.known(sandboxId)
+    const activeAtMs = clientsActiveAtMs(await this.#context.guest(sandboxId, orgId).processes())
     if (activeAtMs === Infinity) this.clocks.touch(sandboxId)
     else this.clocks.touchAt(sandboxId, Math.min(activeAtMs, Date.now()))
     return this.clocks.isOver(sandboxId)
@@ -410,20 +482,23 @@ export class Lifecycle {
   async #exited(exit: SandboxExit): Promise<void> {
     const { log } = this.#context
     try {
-      await this.#transitions.run(exit.sandboxId, async () => {
-        this.#ended.delete(exit.sandboxId)
+      const record = async () => {
         // A restart or a restore that ran before this transition may have started the sandbox again.
-        if (await this.answers(exit.sandboxId)) return
-        log.warn(exit, 'a sandbox ended by itself')
-        const change = { status: 'error', reason: exit.reason, reasonMessage: exit.message } as const
-        await this.set(exit.sandboxId, change, ['running'])
-      })
+        if (!(await this.answers(exit.sandboxId))) {
+          const change = { status: 'error', reason: exit.reason, reasonMessage: exit.message } as const
+          await this.set(exit.sandboxId, change, ['running'])
+          log.warn(exit, 'a sandbox ended by itself')
+        }
+        this.#ended.delete(exit.sandboxId)
+      }
+      await untilRecorded(() => this.#transitions.run(exit.sandboxId, record), this.#transitions.closing)
     } catch (error) {
       log.error({ err: error, sandboxId: exit.sandboxId }, 'the end of a sandbox could not be recorded')
     }
   }
 }
 
-function runningNow() {
+/** The change of a record whose sandbox has just started. */
+export function runningNow() {
   return { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
 }

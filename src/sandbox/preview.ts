@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../errors.ts'
+import { actingAsServer } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
@@ -61,6 +62,8 @@ export interface PreviewDomain {
   host: string
   /** Whether TLS is served in front; without, `sslStatus` is `disabled`. */
   tls: boolean
+  /** Of URLs, where it is not that of their scheme. */
+  urlPort?: number
   /** Host names that no custom domain may be or lie under, the preview host included. */
   ownHosts: readonly string[]
   /** Whether there are custom domains. Only where `ownHosts` has the name under which clients reach the API. */
@@ -184,8 +187,8 @@ export class Previews {
 
   /** Connects to the port, waking the sandbox. Throws `nothing_listening`, `sandbox_stopped`, and `forbidden` for a private port. */
   async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
-    await this.#context.lifecycle.awake(target.sandbox.id)
-    return await this.#context.guest(target.sandbox.id).dial(target.port, signal)
+    await actingAsServer('preview', () => this.#context.lifecycle.awake(target.sandbox.id))
+    return await this.#context.guest(target.sandbox.id, target.sandbox.orgId).dial(target.port, signal)
   }
 
   /** Takes a keep-alive lease; call the result when the request or socket ends. */
@@ -220,7 +223,7 @@ export class Previews {
     const { store, lifecycle, domains, unverifiedMax } = this.#context
     const { orgId, sandboxId, port, customHostname } = declaration
     assertAlive(await lifecycle.get(orgId, sandboxId))
-    if (customHostname === undefined) return await store.putPreview(declaration, creation)
+    if (customHostname === undefined) return await store.putPreview(declaration, this.#url(declaration), creation)
     await domains.assertFree(orgId, customHostname)
     return await this.#claiming.run(orgId, async () => {
       const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
@@ -242,14 +245,20 @@ export class Previews {
   ): Promise<{ preview: Preview; created: boolean }> {
     const { store } = this.#context
     try {
-      return await store.putPreview(declaration, creation)
+      return await store.putPreview(declaration, this.#url(declaration), creation)
     } catch (error) {
       const holder = await store.previewByHostname(customHostname, declaration.orgId)
       const sandbox = holder && (await store.sandbox(holder.sandboxId))
       if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
       await store.deletePreview(holder.sandboxId, holder.port)
-      return await store.putPreview(declaration, creation)
+      return await store.putPreview(declaration, this.#url(declaration), creation)
     }
+  }
+
+  #url({ sandboxId, port, customHostname }: PreviewDeclaration): string {
+    const { tls, urlPort } = this.#context.domain
+    const host = customHostname ?? this.hostname(sandboxId, port)
+    return `${tls ? 'https' : 'http'}://${host}${urlPort === undefined ? '' : `:${urlPort}`}`
   }
 
   #shown(preview: Preview): Preview {

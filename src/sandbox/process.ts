@@ -1,5 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+import { defined } from '../lib/defined.ts'
 import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
 
 /**
@@ -52,7 +53,7 @@ export async function runToEnd(
   request: SpawnRequest,
   signal: AbortSignal | undefined,
   output: () => Promise<ProcessOutput>,
-): Promise<{ exitCode: number; output: ProcessOutput }> {
+): Promise<{ exitCode: number; timedOut?: boolean; output: ProcessOutput }> {
   const { id } = request
   let isReleased = false
   try {
@@ -60,7 +61,8 @@ export async function runToEnd(
     isReleased = run.output !== undefined
     let { process } = run
     while (process.running) process = await guest.process(id, waitMs, signal)
-    return { exitCode: process.exitCode ?? 0, output: run.output ?? (await output()) }
+    const { exitCode = 0, timedOut } = process
+    return { exitCode, ...defined({ timedOut }), output: run.output ?? (await output()) }
   } finally {
     if (!isReleased) await guest.release(id).catch(() => undefined)
   }

@@ -18,6 +18,14 @@ export interface SandboxLimits {
   memoryMbMax: number
   diskMbMin: number
   diskMbMax: number
+  /** Of one organisation, all together; see `DiskQuota`. */
+  diskMbPerOrganisationMax: number
+  /** What a sandbox reads, and what it writes, of its disk and volumes each second. */
+  diskReadBytesPerSecondMax: number
+  diskWriteBytesPerSecondMax: number
+  /** Requests to the disk. */
+  diskReadsPerSecondMax: number
+  diskWritesPerSecondMax: number
   patchScriptBytesMax: number
   patchTimeoutMs: number
   /** Of one sandbox. */
@@ -48,6 +56,12 @@ export const defaultSandboxLimits: SandboxLimits = {
   memoryMbMax: 65_536,
   diskMbMin: 64,
   diskMbMax: 1_048_576,
+  // Beyond any pool: an installation of one organisation is bounded by its pool, whose disks take only what is written.
+  diskMbPerOrganisationMax: 67_108_864,
+  diskReadBytesPerSecondMax: 1024 ** 3,
+  diskWriteBytesPerSecondMax: 1024 ** 3,
+  diskReadsPerSecondMax: 100_000,
+  diskWritesPerSecondMax: 100_000,
   patchScriptBytesMax: 256 * 1024,
   patchTimeoutMs: 600_000,
   fullCheckpointsMax: 10,

@@ -1,7 +1,9 @@
 import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+import { alignMachine } from './alignment.ts'
 import { type Checkpoint, configOf } from './checkpoint.ts'
-import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
+import { isKeptMemory } from './cold-wake.ts'
+import { type Lifecycle, type LifecycleContext, runningNow } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
@@ -17,12 +19,12 @@ interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'l
  * | record     | machine runs | only its disk is left               | nothing is left | its host does not answer |
  * |------------|--------------|-------------------------------------|-----------------|--------------------------|
  * | creating   | an interrupted start: the machine is removed, the record becomes `error`, `runtime_failed` ||||
- * | running    | adopted      | `hibernated`, reason `host_lost`    | `error`, `host_lost` | unchanged |
- * | hibernated | hibernated, or adopted when that is refused | unchanged; `host_lost` when its memory is lost | `error`, `host_lost` | unchanged |
+ * | running    | adopted, and brought to its record by `alignment.ts` | `hibernated`, reason `host_lost` without memory | `error`, `host_lost` | unchanged |
+ * | hibernated | hibernated, or adopted when that is refused; no reason | unchanged; `host_lost` when its memory is lost | `error`, `host_lost` | unchanged |
  * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | unchanged       | unchanged                |
  *
- * Interrupted dumps become `failed`. The driver removes remains of interrupted starts, dumps and deletions, and quarantines data that
- * no record names. A failed checkpoint that returns from quarantine is `ready` again.
+ * Interrupted dumps become `failed`, and those of a cold wake, which nobody has asked for, go. The driver removes remains of interrupted starts, dumps and deletions, and quarantines data that
+ * no record names. A failed checkpoint that was `ready` and has returned is `ready` again.
  */
 export async function recover(context: RecoveryContext): Promise<void> {
   const { store, driver, log } = context
@@ -48,9 +50,8 @@ export async function recover(context: RecoveryContext): Promise<void> {
 
   await store.forgetCheckpoints(deleted)
   await recoverVolumes(context)
-  for (const { id } of dumping)
-    await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
   await settleCheckpoints(context, report)
+  for (const checkpoint of dumping) await settleDump(store, checkpoint)
   for (const sandbox of interrupted) {
     const reasonMessage = 'the server stopped while the sandbox started'
     await context.lifecycle.set(sandbox.id, { status: 'error', reason: 'runtime_failed', reasonMessage })
@@ -67,6 +68,16 @@ export async function recover(context: RecoveryContext): Promise<void> {
     log.warn({ quarantined }, 'records were moved to quarantine; npm run quarantine lists them')
 }
 
+async function settleDump(store: SandboxStore, checkpoint: Checkpoint): Promise<void> {
+  const { id } = checkpoint
+  if (!isKeptMemory(checkpoint)) {
+    await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
+    return
+  }
+  await store.deleteCheckpoint(id)
+  await store.forgetCheckpoints([id])
+}
+
 /** A failed checkpoint keeps its first error, also when its data are missing again. */
 async function settleCheckpoints({ store }: RecoveryContext, report: ReconcileReport): Promise<void> {
   for (const id of report.lostCheckpoints) {
@@ -74,8 +85,9 @@ async function settleCheckpoints({ store }: RecoveryContext, report: ReconcileRe
     const error = quarantineMessage(report, 'checkpoint', id) ?? 'its data is no longer on this host'
     await store.updateCheckpoint(id, { status: 'failed', error })
   }
-  for (const id of report.takenBack) {
-    if ((await store.checkpoint(id))?.status === 'failed') await store.updateCheckpoint(id, readyAgain)
+  // An earlier start may have ended when its data were back and its record not. One that was never ready has no size.
+  for (const { id, sizeBytes } of await store.checkpointsIn('failed')) {
+    if (sizeBytes > 0 && !report.lostCheckpoints.includes(id)) await store.updateCheckpoint(id, readyAgain)
   }
 }
 
@@ -95,11 +107,8 @@ function quarantineMessage(
   return found && quarantineMessages[found.reason]
 }
 
-async function settle(
-  { store, lifecycle, driver, log }: RecoveryContext,
-  sandbox: Sandbox,
-  report: ReconcileReport,
-): Promise<void> {
+async function settle(context: RecoveryContext, sandbox: Sandbox, report: ReconcileReport): Promise<void> {
+  const { store, lifecycle, driver, log } = context
   const { id, status } = sandbox
   if (report.unreachable.includes(id)) return
   if (status === 'error') {
@@ -108,20 +117,32 @@ async function settle(
     const reasonMessage = quarantineMessage(report, 'sandbox', id) ?? 'its disk is no longer on this host'
     await lifecycle.set(id, { status: 'error', reason: 'host_lost', reasonMessage })
   } else if (status === 'running' && report.running.includes(id)) {
+    await alignMachine(context, sandbox)
     lifecycle.clocks.start(id, sandbox.timeoutSeconds)
+  } else if (status === 'running' && driver.hasMemory(id)) {
+    // The crash came in a hibernation, or in a restore that saves the present first.
+    await lifecycle.set(id, { status: 'hibernated', ...noReason })
   } else if (status === 'running') {
-    const reasonMessage = 'its processes ended with the host; the disk is whole and the next operation starts it again'
+    const reasonMessage =
+      'its processes ended with the host; what was synced is on its disk, and the next operation starts it again'
     await lifecycle.set(id, { status: 'hibernated', reason: 'host_lost', reasonMessage })
   } else if (report.running.includes(id)) {
-    // The crash came between the wake of the machine and its record. The record decides.
-    await driver.hibernate(id).catch(async (error: unknown) => {
+    // The crash came between the wake of the machine and its record. The record decides, but not why another memory was refused.
+    try {
+      await driver.hibernate(id)
+      await lifecycle.change(id, noReason)
+    } catch (error) {
       log.warn({ err: error, sandboxId: id }, 'a sandbox that should hibernate cannot, and runs on')
-      await lifecycle.set(id, { status: 'running', startedAt: new Date() })
-    })
+      await alignMachine(context, sandbox)
+      await lifecycle.set(id, runningNow())
+    }
   } else if (report.forgotten.includes(id)) {
     const reasonMessage =
-      'the host went down before its memory was safe; the disk is whole and the next operation starts it anew'
+      'the host went down before its memory was safe; what was synced is on its disk, and the next operation starts it anew'
     await lifecycle.change(id, { reason: 'host_lost', reasonMessage })
+  } else if (sandbox.reason === 'memory_not_restorable' && !driver.hasMemory(id)) {
+    // The crash came in a start from its disk.
+    await lifecycle.change(id, noReason)
   }
 }
 
@@ -140,6 +161,7 @@ async function hibernateReturned(store: SandboxStore, id: string): Promise<void>
   await store.updateSandbox(id, { status: 'hibernated', reasonMessage }, ['error'])
 }
 
+const noReason = { reason: undefined, reasonMessage: undefined } as const
 const readyAgain = { status: 'ready', error: undefined } as const
 
 /** Likewise for a checkpoint. Without a known source it gets the id of a sandbox that does not exist. */

@@ -25,7 +25,14 @@ export function statusesBefore(to: SandboxStatus): SandboxStatus[] {
   return sandboxStatuses.filter((from) => transitions[from].includes(to))
 }
 
-export type SandboxReason = 'oom' | 'disk_full' | 'runtime_failed' | 'host_lost' | 'patch_failed'
+export type SandboxReason =
+  | 'oom'
+  | 'disk_full'
+  | 'runtime_failed'
+  | 'host_lost'
+  | 'patch_failed'
+  | 'memory_not_restorable'
+  | 'hook_failed'
 
 export interface Sandbox {
   id: string
@@ -33,7 +40,7 @@ export interface Sandbox {
   /** The installation whose host has its disk. The store fills it in; absent only until the installation has an id. */
   hostId?: string
   status: SandboxStatus
-  /** Why it is in `error`, or why the last hibernation was refused. */
+  /** Why it is in `error`, why the last hibernation was refused, that its memory does not come back, or that hooks of a fork have failed. */
   reason?: SandboxReason
   reasonMessage?: string
   /** The image it was made from, `templateID` on the wire. */

@@ -1,9 +1,11 @@
+import { actingAsServer } from '../events/index.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
+import { DiskQuota } from './disk-quota.ts'
 import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
 import { Inspection, type InspectionService } from './inspection.ts'
@@ -25,6 +27,7 @@ import {
   type StartedSandbox,
   assertAlive,
   newSandbox,
+  specOf,
   startDefaults,
   withUser,
 } from './sandbox.ts'
@@ -36,7 +39,12 @@ export interface ListSandboxes {
   cursor?: string
 }
 
-export interface SandboxServiceDeps extends LifecycleContext {
+export interface WakeSandbox {
+  timeoutSeconds?: number
+  memory?: boolean
+}
+
+export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
   previewDomain: PreviewDomain
   txtResolver: TxtResolver
   signingSecret: string
@@ -62,12 +70,13 @@ const purgeEveryMs = 10 * 60 * 1000
 export function createSandboxService(deps: SandboxServiceDeps) {
   const { store, driver, guest, log, limits } = deps
   const patches = new Patches(store, limits, deps.bus)
-  const lifecycle = new Lifecycle(deps, async (waking) => {
+  const disk = new DiskQuota(store, limits.diskMbPerOrganisationMax)
+  const lifecycle = new Lifecycle({ ...deps, disk }, async (waking) => {
     const found = await patches.of(waking)
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
-  const volumes = new Volumes({ store, driver, limits, log })
-  const checkpoints = new Checkpoints({ store, driver, lifecycle, patches, volumes, limits, log })
+  const volumes = new Volumes({ store, driver, disk, limits, log })
+  const checkpoints = new Checkpoints({ store, driver, disk, lifecycle, patches, volumes, limits, log })
   const domains = new DomainVerification({
     store,
     resolver: deps.txtResolver,
@@ -83,7 +92,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     domains,
     unverifiedMax: limits.unverifiedDomainsMax,
   })
-  const files = new Files({ store, lifecycle, signingSecret: deps.signingSecret })
+  const files = new Files({ store, driver, lifecycle, signingSecret: deps.signingSecret })
   const exec = new Exec(lifecycle)
   const inspection = new Inspection(lifecycle)
   const metrics = new Metrics(lifecycle)
@@ -92,7 +101,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     running: () => lifecycle.clocks.ids(),
     sandbox: (sandboxId) => store.sandbox(sandboxId),
     usage: (sandboxId) => driver.usage(sandboxId),
-    change: (sandboxId, memoryMb) => scaling.follow(sandboxId, memoryMb),
+    change: (sandboxId, memoryMb) => actingAsServer('autoscale', () => scaling.follow(sandboxId, memoryMb)),
     log,
   })
   let purge: NodeJS.Timeout | undefined
@@ -110,7 +119,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
-      await recover({ store, driver, lifecycle, log })
+      await actingAsServer('recovery', () => recover({ store, driver, lifecycle, log }))
       lifecycle.warm.open()
       lifecycle.usage.open()
       autoscaler.open()
@@ -200,10 +209,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       return (await lifecycle.hibernate(sandboxId)) ?? { sizeBytes: 0 }
     },
 
-    async wake(orgId: string, sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
+    /** `memory: false` starts it on its disk and keeps its memory as a checkpoint; `true` tries memory again that was refused. */
+    async wake(orgId: string, sandboxId: string, { timeoutSeconds, memory }: WakeSandbox = {}): Promise<Sandbox> {
       if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await lifecycle.get(orgId, sandboxId)
-      return await lifecycle.wake(sandboxId, timeoutSeconds)
+      const start = memory === undefined ? undefined : memory ? fromMemory : fromDisk
+      return await lifecycle.wake(sandboxId, defined({ timeoutSeconds, start }))
     },
 
     /** Ends all processes and starts the sandbox again on its disk. */
@@ -225,6 +236,15 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     tagKeys: (orgId: string) => store.tagKeys(orgId),
+  }
+
+  function fromMemory(sandbox: Sandbox, signal: AbortSignal): Promise<void> {
+    return driver.wake(specOf(sandbox), signal)
+  }
+
+  async function fromDisk(sandbox: Sandbox, signal: AbortSignal): Promise<void> {
+    await checkpoints.keepMemory(sandbox)
+    await driver.restart(specOf(sandbox), { signal })
   }
 
   async function restart(orgId: string, sandboxId: string, options: { graceMs?: number }): Promise<Sandbox> {

@@ -4,6 +4,7 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
+import type { DiskQuota } from './disk-quota.ts'
 import { assertInput, assertInteger } from './input.ts'
 import type { RuntimeDriver, SandboxVolume, VolumeState } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -81,6 +82,7 @@ export type VolumeService = Omit<Volumes, 'claimable' | 'reclaimable' | 'states'
 interface VolumesContext {
   store: SandboxStore
   driver: Pick<RuntimeDriver, 'createVolume' | 'deleteVolume' | 'snapshotVolume' | 'volumeState'>
+  disk: DiskQuota
   limits: SandboxLimits
   log: Log
 }
@@ -103,7 +105,7 @@ export class Volumes {
   }
 
   async create(orgId: string, input: CreateVolume, { creation }: CreateOptions = {}): Promise<Volume> {
-    const { store, driver, limits } = this.#context
+    const { store, driver, disk, limits } = this.#context
     const [madeId] = creation?.made ?? []
     if (madeId !== undefined) return (await store.volume(orgId, { id: madeId })) ?? noVolume(input.name)
     const { name, from } = input
@@ -120,11 +122,13 @@ export class Volumes {
       assertInput(sizeMb >= (source?.sizeMb ?? 0), 'sizeMB', `must be at least that of ${from}, ${source?.sizeMb}`)
       const id = newId('vol-')
       const volume: Volume = { id, orgId, name, sizeMb, ...defined({ source: from }), createdAt: new Date() }
-      await this.#make(
-        id,
-        () => driver.createVolume({ id, sizeMb, ...defined({ from: source?.id }) }),
-        () => store.insertVolume(volume, creation),
-      )
+      const make = () =>
+        this.#make(
+          id,
+          () => driver.createVolume({ id, sizeMb, ...defined({ from: source?.id }) }),
+          () => store.insertVolume(volume, creation),
+        )
+      await disk.claimMb(orgId, sizeMb, make)
       return volume
     })
   }
@@ -164,7 +168,7 @@ export class Volumes {
     name: string,
     { creation }: CreateOptions = {},
   ): Promise<VolumeSnapshot> {
-    const { store, driver, limits } = this.#context
+    const { store, driver, disk, limits } = this.#context
     assertVolumeName(name, 'name')
     const [madeId] = creation?.made ?? []
     return await this.#changes.run(orgId, async () => {
@@ -177,11 +181,14 @@ export class Volumes {
       }
       assertRoom(snapshots.length, limits.snapshotsPerVolumeMax, `volume ${volumeName}`, 'snapshots')
       const snapshot: VolumeSnapshot = { id: newId('vol-'), orgId, volumeId, name, sizeMb, createdAt: new Date() }
-      await this.#make(
-        snapshot.id,
-        () => driver.snapshotVolume(volumeId, snapshot.id),
-        () => store.insertVolumeSnapshot(snapshot, creation),
-      )
+      const make = () =>
+        this.#make(
+          snapshot.id,
+          () => driver.snapshotVolume(volumeId, snapshot.id),
+          () => store.insertVolumeSnapshot(snapshot, creation),
+        )
+      // The volume may become all other than its snapshot.
+      await disk.claimMb(orgId, sizeMb, make)
       return snapshot
     })
   }
@@ -298,7 +305,7 @@ export async function recoverVolumes({
   store,
   driver,
   log,
-}: Omit<VolumesContext, 'limits' | 'driver'> & { driver: RuntimeDriver }): Promise<void> {
+}: Omit<VolumesContext, 'limits' | 'driver' | 'disk'> & { driver: RuntimeDriver }): Promise<void> {
   for (const id of await store.volumeRemains()) {
     await driver
       .deleteVolume(id)

@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import type { Logger } from 'pino'
+import { actingAsServer, LogStreams } from '../events/index.ts'
 import { createInProcessBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
 import {
@@ -17,14 +18,16 @@ import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
-import { inspectHost, unmetRequirements } from '../runtime/doctor/index.ts'
+import { harmlessChecks, inspectHost, unmetRequirements } from '../runtime/doctor/index.ts'
 import { hostToolIn } from '../runtime/host/image-folder.ts'
 import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images } from '../image/index.ts'
-import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
+import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
+import { serveBackups } from './backup/service.ts'
+import { databaseCheck } from './database-check.ts'
 import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
 import type { Config } from './config.ts'
 import { ownVersion } from '../lib/version.ts'
@@ -43,11 +46,8 @@ export interface App {
 }
 
 export interface AppEvents {
-  /**
-   * The database is lost for good. Either another server has taken it and changed the records of our sandboxes, so the state of this
-   * process is stale, or the embedded database has died (`error`).
-   */
-  databaseGone: (why: string, error?: Error) => void
+  /** Another server has taken the database and changed the records of our sandboxes: the state of this process is stale. */
+  databaseGone: (why: string) => void
   /** Prints the key that a first start creates. When it throws, no key is stored. */
   showKey: (key: string) => void
 }
@@ -66,24 +66,29 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
+  const bus = createInProcessBus({
+    onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed'),
+  })
+  started.defer(() => bus.close())
   const store = started.use(
     await openOwnStore(config, {
+      logGrew: (orgId) => bus.publish({ type: 'log_grew', orgId }),
       lockChanged(lock) {
         if (lock === 'held') log.info('the lock of the database is held again')
         if (lock === 'lost')
           log.warn('the connection that holds the lock of the database is lost; requests fail until it is back')
         if (lock === 'gone') events.databaseGone('another server has taken the database')
       },
-      died: (error) => events.databaseGone('the embedded database has ended', error),
       log,
     }),
   )
-  const bus = createInProcessBus({
-    onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed'),
-  })
-  started.defer(() => bus.close())
   const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
 
+  const sandboxLimits = {
+    ...defaultSandboxLimits,
+    ...config.limits.sandbox,
+    runningSandboxesMax: config.runningSandboxesMax,
+  }
   const driver = createOciDriver({
     runtime: ociRuntimes[config.runtime],
     dataDir: config.dataDir,
@@ -92,6 +97,12 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     registries: config.registries,
     leaveHostFirewall: config.leaveHostFirewall,
     lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    diskRates: {
+      readBytes: sandboxLimits.diskReadBytesPerSecondMax,
+      writeBytes: sandboxLimits.diskWriteBytesPerSecondMax,
+      reads: sandboxLimits.diskReadsPerSecondMax,
+      writes: sandboxLimits.diskWritesPerSecondMax,
+    },
     quarantineKeptMs: config.quarantineKeptMs,
     mayQuarantineMany: config.mayQuarantineMany,
     log: (message) => log.info(message),
@@ -100,18 +111,19 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   const sandboxes = createSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver,
-    guest: (sandboxId) =>
-      createGuest((signal) => driver.dial(sandboxId, signal), {
-        sandboxId,
-        connect: async (port, signal) => driver.connect?.(sandboxId, port, signal),
+    guest: (sandboxId, orgId) =>
+      createGuest((signal) => driver.dial(sandboxId, signal, orgId), {
+        ...defined({ owner: orgId }),
+        connect: async (port, signal) => driver.connect?.(sandboxId, port, signal, orgId),
       }),
     bus,
     log,
-    limits: { ...defaultSandboxLimits, ...config.limits.sandbox, runningSandboxesMax: config.runningSandboxesMax },
+    limits: sandboxLimits,
     warmSandboxesMax: config.warmSandboxesMax,
     previewDomain: {
       host: config.previewUrl.hostname,
       tls: config.previewUrl.protocol === 'https:',
+      ...defined({ urlPort: Number(config.previewUrl.port) || undefined }),
       ownHosts: [config.previewUrl.hostname, ...config.apiHosts],
       isCustomAllowed: config.publicUrl !== undefined,
     },
@@ -121,6 +133,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   })
   await sandboxes.start()
   started.defer(() => sandboxes.close())
+  started.use(await serveBackups({ dataDir: config.dataDir, store, backups: driver.backups, log }))
 
   const images = new Images({
     store: store.images,
@@ -129,46 +142,14 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     limits: imageLimits,
     definitions,
     signingSecret: secret,
-    sandboxLimits: { ...defaultSandboxLimits, ...config.limits.sandbox },
+    sandboxLimits,
     operatorOrgId: async () => (await store.organisations.defaultOrganisation()).id,
     log,
   })
-  await images.start()
+  await actingAsServer('recovery', () => images.start())
   started.defer(() => images.close())
 
-  const demo = await startDemoModel()
-  started.defer(() => demo.close())
-  const { anthropic, openai } = config
-  const gateway = new Gateway({
-    meter: sessionMeter(store.sessions, config.prices),
-    upstreams: {
-      demo: { baseUrl: demo.baseUrl },
-      ...defined({
-        anthropic: anthropic && { baseUrl: anthropicBaseUrlDefault, ...anthropic },
-        openai: openai && { baseUrl: openaiBaseUrlDefault, ...openai },
-      }),
-    },
-    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
-    limits: { retryMs: config.modelRetryMs },
-    log,
-  })
   const { listenHost, listenPort, insideHost } = driver.gateway()
-  await listen('the model gateway', gateway, { host: listenHost, port: listenPort })
-  started.defer(() => gateway.close())
-
-  const metadata = new MetadataServer({
-    sandboxes,
-    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
-    region: config.region,
-    log,
-  })
-  const metadataAddress = driver.metadata()
-  await listen('the metadata service', metadata, {
-    host: metadataAddress.listenHost,
-    port: metadataAddress.listenPort,
-  })
-  started.defer(() => metadata.close())
-
   const sessions = createSessionService({
     store: store.sessions,
     sandboxes,
@@ -186,6 +167,41 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       limits: config.limits.session,
     },
   })
+
+  const demo = await startDemoModel()
+  started.defer(() => demo.close())
+  const { anthropic, openai } = config
+  const gateway = new Gateway({
+    meter: sessionMeter(store.sessions, config.prices),
+    upstreams: {
+      demo: { baseUrl: demo.baseUrl },
+      ...defined({
+        anthropic: anthropic && { baseUrl: anthropicBaseUrlDefault, ...anthropic },
+        openai: openai && { baseUrl: openaiBaseUrlDefault, ...openai },
+      }),
+    },
+    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    warnSession: (sessionId, code, message) => sessions.warn(sessionId, code, message),
+    allowList: config.gatewayAllowList,
+    limits: { retryMs: config.modelRetryMs },
+    log,
+  })
+  await listen('the model gateway', gateway, { host: listenHost, port: listenPort })
+  started.defer(() => gateway.close())
+
+  const metadata = new MetadataServer({
+    sandboxes,
+    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    region: config.region,
+    log,
+  })
+  const metadataAddress = driver.metadata()
+  await listen('the metadata service', metadata, {
+    host: metadataAddress.listenHost,
+    port: metadataAddress.listenPort,
+  })
+  started.defer(() => metadata.close())
+
   await sessions.start()
   started.defer(() => sessions.close())
 
@@ -197,6 +213,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     sessions,
     organisations: store.organisations,
     idempotency: store.idempotency,
+    events: new LogStreams({ log: store.events, bus }),
     preview: createPreviewProxy({
       previews: sandboxes.previews,
       bus,
@@ -224,13 +241,19 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     async ready() {
       if (!hasKeys) throw new ServiceError('unavailable', 'the server is starting')
       await store.ping()
+      assertDiskTakesData(driver)
     },
+    disk: () => driver.disk?.(),
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
     warmCounts: () => sandboxes.warmCounts(),
     host: createHostReporter({
       runtime: driver.name,
       capabilities: () => driver.capabilities,
-      inspect: inspectHost({ imageDir: config.imageDir, dataDir: config.dataDir }),
+      inspect: inspectHost({ imageDir: config.imageDir, dataDir: config.dataDir }, [
+        ...harmlessChecks,
+        databaseCheck(config.databaseUrl),
+      ]),
+      disk: () => driver.disk?.(),
       diskSpace: () => poolSpace(config.dataDir),
       runningSandboxes: async () => (await store.sandboxes.sandboxCounts()).running,
       warmSandboxes: () => Object.values(sandboxes.warmCounts()).reduce((sum, count) => sum + count, 0),
@@ -240,10 +263,12 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.use(startRetention(store, config, log))
 
   // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/server/auth.ts).
-  if (config.apiKey !== undefined) await configureApiKey(store.organisations, config.apiKey)
+  const { apiKey } = config
+  if (apiKey !== undefined) await actingAsServer('start', () => configureApiKey(store.organisations, apiKey))
   await listen('the API', http, config.listen)
   // After everything that can fail, because the key is printed only once.
-  const freshKey = config.apiKey === undefined ? await makeFirstApiKey(store.organisations, events.showKey) : undefined
+  const makeKey = () => makeFirstApiKey(store.organisations, events.showKey)
+  const freshKey = apiKey === undefined ? await actingAsServer('start', makeKey) : undefined
   hasKeys = true
   const running = started.move()
   return { freshKey, close: () => running.disposeAsync() }

@@ -2,11 +2,13 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { test } from 'node:test'
+import { defaultLogLimits } from '../events/index.ts'
 import { defaultHttpLimits } from '../http/server/config.ts'
 import { defaultImageLimits } from '../image/index.ts'
 import { defaultSandboxLimits } from '../sandbox/index.ts'
 import { defaultSessionLimits } from '../session/index.ts'
 import { ConfigError, environment, readConfig } from './config.ts'
+import { defaultDatabaseLimits } from './cluster.ts'
 import { limitBounds } from './limits.ts'
 
 test('configuration: without any variable the demo model serves on loopback', () => {
@@ -180,6 +182,21 @@ test('configuration: name servers are those of the machine, or up to three addre
   }
 })
 
+test('configuration: the gateway allows what is listed, and names of nothing are told', () => {
+  const allowed = (value?: string) => readConfig({ ATOLL_GATEWAY_ALLOW: value }).gatewayAllowList
+  const field = 'openai-responses:previous_response_id'
+  const { shapes, betas } = allowed(` ${field},, anthropic-beta:new-2030-01-01 `)
+  assert.deepEqual([...betas], ['new-2030-01-01'])
+  assert.deepEqual(shapes['openai-responses'].object?.fields.get('previous_response_id'), { isFree: true })
+  assert.notDeepEqual(allowed().shapes, shapes)
+  assert.throws(() => readConfig({ ATOLL_GATEWAY_ALLOW: `${field},openai:x` }), /ATOLL_GATEWAY_ALLOW openai:x must be/)
+  const nowhere = 'anthropic-messages:message.x'
+  assert.throws(
+    () => readConfig({ ATOLL_GATEWAY_ALLOW: nowhere }),
+    /ATOLL_GATEWAY_ALLOW anthropic-messages:message\.x names/,
+  )
+})
+
 test('models: only the default model is offered unless more are listed', () => {
   assert.deepEqual(readConfig({}).models, ['demo'])
   assert.deepEqual(readConfig({ ANTHROPIC_API_KEY: 'k' }).models, ['anthropic/claude-sonnet-4-5'])
@@ -232,13 +249,28 @@ const defaults: Record<string, object> = {
   sandbox: defaultSandboxLimits,
   image: defaultImageLimits,
   session: defaultSessionLimits,
+  events: defaultLogLimits,
   http: defaultHttpLimits,
+  database: defaultDatabaseLimits,
 }
 
 test('limits: they are read by group, and the others keep their defaults', () => {
   const given = { sandbox: { memoryMbMax: 8192 }, http: { uploadBytesMax: 1_000_000 } }
-  assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, { image: {}, session: {}, ...given })
-  assert.deepEqual(readConfig({}).limits, { sandbox: {}, image: {}, session: {}, http: {} })
+  assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, {
+    image: {},
+    session: {},
+    events: {},
+    database: {},
+    ...given,
+  })
+  assert.deepEqual(readConfig({}).limits, {
+    sandbox: {},
+    image: {},
+    session: {},
+    events: {},
+    http: {},
+    database: {},
+  })
 })
 
 test('limits: all faults are reported with their path', () => {

@@ -2,6 +2,7 @@ import { isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { z } from 'zod'
 import { defined } from '../lib/defined.ts'
+import { allowing } from '../gateway/index.ts'
 import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
@@ -80,6 +81,7 @@ export const environment = z.object({
   ATOLL_QUARANTINE_DAYS: wholeNumber(7),
   ATOLL_ALLOW_QUARANTINE: unlessEmpty(z.enum(['0', '1']).default('0')),
   ATOLL_MODEL_RETRY_SECONDS: wholeNumber(60),
+  ATOLL_GATEWAY_ALLOW: text,
   ATOLL_SIGNING_SECRET: secret(32),
   ATOLL_LOG_LEVEL: unlessEmpty(z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
   ATOLL_MODEL: unlessEmpty(z.string().regex(modelPattern, modelRule).optional()),
@@ -121,6 +123,11 @@ export function readConfig(env: NodeJS.ProcessEnv) {
       faults.push(`${variable} ${listed} needs ${prefix}_API_KEY`)
     }
   }
+  const gatewayNames = (given.ATOLL_GATEWAY_ALLOW ?? '').split(',').map((allowed) => allowed.trim())
+  const gatewayAllowList = allowing(
+    gatewayNames.filter((allowed) => allowed !== ''),
+    (allowed, why) => faults.push(`ATOLL_GATEWAY_ALLOW ${allowed} ${why}`),
+  )
   const limits = readLimits(given.ATOLL_LIMITS ?? '{}', faults)
   const registries = readRegistries(given.ATOLL_REGISTRIES ?? '{}', faults)
   if (faults.length > 0) throw new ConfigError(faults)
@@ -158,6 +165,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */
     mayQuarantineMany: given.ATOLL_ALLOW_QUARANTINE === '1',
     modelRetryMs: given.ATOLL_MODEL_RETRY_SECONDS * 1000,
+    /** What requests to model APIs may hold. */
+    gatewayAllowList,
     logLevel: given.ATOLL_LOG_LEVEL,
     /** `provider/model` or `demo`. */
     model,

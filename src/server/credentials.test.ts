@@ -14,7 +14,7 @@ function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
     deleteOtherApiKeys: async (_orgId, keyHash) => {
       for (const hash of hashes) if (hash !== keyHash) hashes.delete(hash)
     },
-    organisationByKey: async (keyHash) => (hashes.has(keyHash) ? organisation : undefined),
+    organisationByKey: async (keyHash) => (hashes.has(keyHash) ? { ...organisation, keyId: 'key_1' } : undefined),
     countApiKeys: async () => hashes.size,
     apiKeyHashes: async () => [...hashes],
   }

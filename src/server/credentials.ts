@@ -3,6 +3,7 @@ import { link, open, readFile, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { newId } from '../lib/id.ts'
 import { credentialPrefix, sha256 } from '../lib/secret.ts'
+import { syncFolder } from '../lib/sync-folder.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 
 /** Makes the configured key the only one of the default organisation, so a new value revokes the previous one. */
@@ -58,6 +59,8 @@ export async function signingSecret(dataDir: string): Promise<string> {
   } finally {
     await unlink(draft)
   }
+  // The name too: a secret that a loss of power takes back would end all addresses that it has signed.
+  await syncFolder(dataDir)
   return (await readFile(path, 'utf8')).trim()
 }
 

@@ -3,6 +3,7 @@
  * what setup must know before it installs anything. It reads the environment itself, because it must work with a faulty configuration.
  */
 import { checkHost, unmetRequirements, type CheckReport } from '../runtime/doctor/index.ts'
+import { databaseCheck } from './database-check.ts'
 
 /** An invalid value counts as unset. */
 const [warmSandboxes = ''] = /^\d{1,4}$/.exec(process.env['ATOLL_WARM_POOL'] ?? '') ?? []
@@ -29,7 +30,7 @@ async function table(): Promise<number> {
   // Remove the remains of a trial before the exit, also when the output is closed; a second signal ends at once.
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop)
   process.stdout.on('error', stop)
-  for await (const report of checkHost(options)) {
+  for await (const report of checkHost(options, [databaseCheck(process.env['DATABASE_URL'] || undefined)])) {
     if (isStopped) return 1
     console.log(row(report))
     if (report.required && report.state !== 'works') broken.push(report)

@@ -2,7 +2,7 @@ import { availableParallelism, freemem, release, totalmem } from 'node:os'
 import type { HostReport } from '../http/server/server.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { CheckReport } from '../runtime/doctor/index.ts'
-import type { DriverCapabilities } from '../sandbox/index.ts'
+import type { DiskReport, DriverCapabilities } from '../sandbox/index.ts'
 
 const checksKeptMs = 10 * 60_000
 
@@ -12,6 +12,7 @@ export interface HostReporterOptions {
   capabilities: () => DriverCapabilities
   inspect: () => Promise<CheckReport[]>
   diskSpace: () => Promise<{ bytes: number; availableBytes: number }>
+  disk?: () => DiskReport | undefined
   runningSandboxes: () => Promise<number>
   warmSandboxes: () => number
   now?: () => Date
@@ -19,7 +20,16 @@ export interface HostReporterOptions {
 
 /** Reports on the host of this process. Capacity is of the moment; checks are kept for ten minutes, and concurrent calls share a run. */
 export function createHostReporter(options: HostReporterOptions): () => Promise<HostReport> {
-  const { runtime, capabilities, inspect, diskSpace, runningSandboxes, warmSandboxes, now = () => new Date() } = options
+  const {
+    runtime,
+    capabilities,
+    inspect,
+    disk: diskOf = () => undefined,
+    diskSpace,
+    runningSandboxes,
+    warmSandboxes,
+    now = () => new Date(),
+  } = options
   const startedAt = now()
   let kept: Pick<HostReport, 'checks' | 'checkedAt'> | undefined
   const check = singleFlight(async () => {
@@ -43,9 +53,26 @@ export function createHostReporter(options: HostReporterOptions): () => Promise<
         runningSandboxes: running,
         warmSandboxes: warmSandboxes(),
       },
-      ...checked,
+      checkedAt: checked.checkedAt,
+      checks: [...checked.checks, ...diskRows(diskOf())],
     }
   }
+}
+
+/** Of the moment, as a full disk is not to be seen ten minutes later. */
+function diskRows(report: DiskReport | undefined): HostReport['checks'] {
+  if (report === undefined) return []
+  const { state, reason, belowBytes, reserveBytes, errors } = report
+  const failed = Object.entries(errors).filter(([, count]) => count > 0)
+  const told =
+    failed.length === 0 ? '' : `; errors so far: ${failed.map(([kind, count]) => `${kind} ${count}`).join(', ')}`
+  const left = `${gibibytes(belowBytes)} GB are left below the pool, ${gibibytes(reserveBytes)} GB are reserved`
+  const status = state === 'ok' && failed.length === 0 ? 'works' : 'fails'
+  return [{ name: 'disk space', status, detail: `${reason ?? left}${told}` }]
+}
+
+function gibibytes(bytes: number): string {
+  return (bytes / 2 ** 30).toFixed(1)
 }
 
 function rowOf({ name, state, found, advice }: CheckReport): HostReport['checks'][number] {

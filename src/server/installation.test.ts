@@ -2,12 +2,14 @@ import assert from 'node:assert/strict'
 import { mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { test, type TestContext } from 'node:test'
-import { PGlite } from '@electric-sql/pglite'
+import pg from 'pg'
 import { isServiceError } from '../errors.ts'
+import { silentLog } from '../lib/log.ts'
+import { freshDatabase, startTestCluster } from '../../test/support/database.ts'
 import { databaseName, openOwnStore } from './installation.ts'
-
-const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
 
 async function makePlaces(t: TestContext) {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-installation-'))
@@ -16,11 +18,15 @@ async function makePlaces(t: TestContext) {
   return {
     dataDir,
     file,
-    open: async () => (await openOwnStore({ dataDir, imageDir })).close(),
+    open: async () => (await openOwnStore({ dataDir })).close(),
     id: () => readFile(file('identity'), 'utf8'),
     inDatabase: async (statement: string) => {
-      await using pglite = await PGlite.create(file('db'))
-      await pglite.exec(statement)
+      const cluster = await startTestCluster(dataDir)
+      const client = new pg.Client({ connectionString: cluster.databaseUrl })
+      await client.connect()
+      await client.query(statement)
+      await client.end()
+      await cluster.stop()
     },
     refuses: (opening: Promise<void>, pattern: RegExp) =>
       assert.rejects(opening, (error) => isServiceError(error, 'unavailable') && pattern.test(error.message)),
@@ -35,7 +41,7 @@ test('installation: a first start gives directory and database a common id that 
   assert.equal((await stat(file('identity'))).mode & 0o777, 0o600)
   await open()
   assert.equal(await id(), made)
-  assert.deepEqual((await readdir(dataDir)).toSorted(), ['db', 'identity'])
+  assert.deepEqual((await readdir(dataDir)).toSorted(), ['db', 'db.log', 'identity'])
 })
 
 test('installation: an interrupted join is completed, before and after the row', async (t) => {
@@ -52,25 +58,12 @@ test('installation: an interrupted join is completed, before and after the row',
   assert.equal(await id(), 'begun\n')
 })
 
-test('installation: a directory and a database of an earlier version are joined', async (t) => {
+test('installation: a directory and a database that name each other no more are joined', async (t) => {
   const { open, id, file, inDatabase } = await makePlaces(t)
   await open()
   const first = await id()
   await rm(file('identity'))
-  await inDatabase(`drop table installation; delete from schema_migrations where name >= '0006-installation';
-    drop table deleted_checkpoints;
-    drop index messages_state, sessions_ended;
-    drop table images, image_layers;
-    alter table previews drop constraint previews_own_hostname, drop column verified_at,
-      add constraint previews_custom_hostname unique (custom_hostname);
-    alter table sessions drop column cache_read_tokens, drop column cache_write_tokens, drop column cost_nano_usd,
-      drop column waiting_for, drop column waiting_since, drop column sandbox_restores,
-      drop column host_id;
-    drop table volume_attachments, volume_snapshots, volumes, volume_remains;
-    alter table sandboxes drop column restores, drop column host_id, drop column volumes, drop column command_defaults,
-      drop column is_autoscaled, drop column autoscale_min_mb, drop column autoscale_max_mb, drop column is_scaling_locked;
-    alter table checkpoints drop column host_id, drop column is_public, drop column volumes;
-    alter table idempotency_keys drop column seed, drop column made`)
+  await inDatabase('delete from installation')
   await open()
   assert.notEqual(await id(), first)
 })
@@ -80,7 +73,7 @@ test('installation: a directory whose database is gone creates no other', async 
   await open()
   await rename(file('db'), file('away'))
   await refuses(open(), /which is empty .*\n.*\n.*remove the file \S+identity/)
-  assert.deepEqual((await readdir(dataDir)).toSorted(), ['away', 'identity'])
+  assert.deepEqual((await readdir(dataDir)).toSorted(), ['away', 'db.log', 'identity'])
   await rename(file('away'), file('db'))
   await open()
 })
@@ -91,8 +84,8 @@ test('installation: a database of another directory is refused unchanged, with i
   const foreign = (await other.id()).trim()
   await rm(own.file('db'), { recursive: true })
   await rename(other.file('db'), own.file('db'))
-  await own.inDatabase(`create table taken as select * from schema_migrations where name >= '0006-installation';
-    delete from schema_migrations where name >= '0006-installation'`)
+  // A migration would fail: its tables are there.
+  await own.inDatabase('create table taken as table schema_migrations; delete from schema_migrations')
   const words = new RegExp(`belongs to another data directory.*echo ${foreign} > ${own.file('identity')}`, 's')
   await own.refuses(own.open(), words)
   await own.inDatabase('insert into schema_migrations select * from taken; drop table taken')
@@ -103,8 +96,41 @@ test('installation: a database of another directory is refused unchanged, with i
   await own.open()
 })
 
+/** A server in a process of its own that opens the private database, and is then killed. */
+async function openAndKill(dataDir: string): Promise<void> {
+  const script = `import { openOwnStore } from ${JSON.stringify(import.meta.resolve('./installation.ts'))}
+    await openOwnStore({ dataDir: ${JSON.stringify(dataDir)} })
+    console.log('open')
+    setInterval(() => {}, 1000)`
+  const server = spawn(process.execPath, ['--input-type=module-typescript', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [first] = await Promise.race([once(server.stdout, 'data'), once(server, 'exit')])
+  assert.equal(String(first), 'open\n')
+  server.kill('SIGKILL')
+  await once(server, 'exit')
+}
+
+test('installation: with DATABASE_URL the private database is told as unused, and one that a killed server has left is stopped', async (t) => {
+  const { dataDir, file, refuses, open } = await makePlaces(t)
+  const { url: databaseUrl, drop } = await freshDatabase()
+  t.after(drop)
+  await openAndKill(dataDir)
+  const warned: string[] = []
+  const log = { ...silentLog, warn: (_facts: object, message: string) => warned.push(message) }
+  const openForeign = async () => (await openOwnStore({ dataDir, databaseUrl }, { log })).close()
+  await stat(file('db/postmaster.pid'))
+  await refuses(openForeign(), /belongs to another database/)
+  assert.deepEqual(warned, ['DATABASE_URL is used; the private database in the data directory is not'])
+  await assert.rejects(stat(file('db/postmaster.pid')), { code: 'ENOENT' })
+  await rename(file('identity'), file('identity.private'))
+  await openForeign()
+  await rename(file('identity.private'), file('identity'))
+  await open()
+})
+
 test('installation: the name of a database has no user and no password', () => {
-  const name = (databaseUrl: string) => databaseName({ dataDir: '/data', imageDir, databaseUrl })
+  const name = (databaseUrl: string) => databaseName({ dataDir: '/data', databaseUrl })
   assert.equal(
     name('postgres://me:secret@db.example:5433/atoll?password=secret'),
     'the database atoll on db.example:5433',

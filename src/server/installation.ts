@@ -1,44 +1,73 @@
 import { randomUUID, createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import { open, readFile, rename, rm, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
 import { lockName } from '../lib/process-lock.ts'
 import { run } from '../runtime/command.ts'
+import { PrivateCluster } from '../postgres/index.ts'
+import { silentLog } from '../lib/log.ts'
 import { openStore, type Store, type StoreOptions } from '../store/index.ts'
+import { clusterPlace, startCluster } from './cluster.ts'
 import type { Config } from './config.ts'
 
 const syncTimeoutMs = 300_000
 
-type Places = Pick<Config, 'dataDir' | 'imageDir' | 'databaseUrl'>
+interface Places extends Pick<Config, 'dataDir' | 'databaseUrl'> {
+  limits?: Pick<Config['limits'], 'database'>
+}
 
 /**
- * Opens the database of this data directory. Both store the id of one installation, so neither can be used with a wrong counterpart:
+ * Opens the database of this data directory: on its private cluster, which the end of the store stops, or on the server of `databaseUrl`. Both
+ * the directory and the database store the id of one installation, so neither can be used with a wrong counterpart:
  *
  *     none ── identity.new ──► begun ── row in the database ── rename to identity ──► joined
  *
  * The next start completes an interrupted one. Throws `unavailable` with instructions, and leaves the database unchanged, when only one of
  * them has an id, or when the ids differ.
  */
-export async function openOwnStore(places: Places, events: Omit<StoreOptions, 'admit'> = {}): Promise<Store> {
-  const { dataDir } = places
+export async function openOwnStore(
+  places: Places,
+  events: Omit<StoreOptions, 'admit' | 'limits'> = {},
+): Promise<Store> {
+  const { dataDir, limits: { database: limits } = {} } = places
+  const { log = silentLog } = events
+  await assertRestored(dataDir)
   const files = { joined: join(dataDir, 'identity'), begun: join(dataDir, 'identity.new') }
   const joined = await idIn(files.joined)
   const begun = joined === undefined ? await idIn(files.begun) : undefined
-  const store = await openStore(places, {
-    ...events,
-    admit: (found) => {
-      const isOwn = found === joined || (joined === undefined && found === begun)
-      if (!isOwn) throw refusal(places, joined, found, files.joined)
-    },
-  })
-  try {
-    if (joined === undefined) await joinStore(store, files, dataDir, begun)
-    else await rm(files.begun, { force: true })
-    return store
-  } catch (error) {
-    await store.close()
-    throw error
+  const admit = (found: string | undefined) => {
+    const isOwn = found === joined || (joined === undefined && found === begun)
+    if (!isOwn) throw refusal(places, joined, found, files.joined)
   }
+  await using opened = new AsyncDisposableStack()
+  let { databaseUrl } = places
+  if (databaseUrl === undefined) {
+    const cluster = await startCluster(dataDir, { beforeCreate: () => admit(undefined), limits, log })
+    opened.defer(() => cluster.stop())
+    databaseUrl = cluster.databaseUrl
+  } else if (existsSync(join(dataDir, 'db'))) {
+    const unused = { db: join(dataDir, 'db') }
+    log.warn(unused, 'DATABASE_URL is used; the private database in the data directory is not')
+    await PrivateCluster.stopLeft({ ...(await clusterPlace(dataDir, limits)), log })
+  }
+  const store = opened.use(await openStore(databaseUrl, { ...events, admit, ...defined({ limits }) }))
+  if (joined === undefined) await joinStore(store, files, dataDir, begun)
+  else await rm(files.begun, { force: true })
+  const all = opened.move()
+  const close = () => all.disposeAsync()
+  return { ...store, close, [Symbol.asyncDispose]: close }
+}
+
+/** There while a restore fills a data directory. */
+export const restoringFile = 'restoring'
+
+/** Throws `unavailable` in a data directory that a restore has not completed. */
+async function assertRestored(dataDir: string): Promise<void> {
+  if (!existsSync(join(dataDir, restoringFile))) return
+  const what = `a restore into ${dataDir} was cut off, so it has a part of a backup only`
+  throw new ServiceError('unavailable', `${what}: repeat npm run restore, which begins anew`)
 }
 
 async function joinStore(
@@ -50,13 +79,13 @@ async function joinStore(
   const id = begun ?? randomUUID()
   if (begun === undefined) await writeId(files.begun, id)
   await store.joinInstallation(id)
-  // The embedded database does not sync to the disk: without its row, the renamed file would make the next start refuse the database.
+  // The row must be on the disk before the file has its name, whatever the database's server promises.
   await run(['sync', '--file-system', dataDir], { timeoutMs: syncTimeoutMs })
   await rename(files.begun, files.joined)
 }
 
 /** The id in a file; undefined without the file. */
-async function idIn(file: string): Promise<string | undefined> {
+export async function idIn(file: string): Promise<string | undefined> {
   try {
     return (await readFile(file, 'utf8')).trim()
   } catch (error) {
@@ -91,13 +120,13 @@ function refusal(places: Places, joined: string | undefined, found: string | und
 
 /** The database in words, without the password. */
 export function databaseName({ dataDir, databaseUrl }: Places): string {
-  if (databaseUrl === undefined) return `the embedded database in ${join(dataDir, 'db')}`
+  if (databaseUrl === undefined) return `the private database in ${join(dataDir, 'db')}`
   const { host, pathname, searchParams } = new URL(databaseUrl)
   const server = host === '' ? (searchParams.get('host') ?? 'localhost') : host
   return `the database ${decodeURIComponent(pathname.slice(1))} on ${server}`
 }
 
-/** Take it before the embedded database is opened. Throws `unavailable` when another server holds it. */
+/** Take it before the database is opened. Throws `unavailable` when another server holds it. */
 export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   const hash = createHash('sha256')
     .update(await realpath(dataDir))
@@ -106,4 +135,21 @@ export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   const lock = await lockName(`atoll-server-${hash}`)
   if (!lock) throw new ServiceError('unavailable', `another server runs on the data directory ${dataDir}`)
   return lock
+}
+
+/** The same for a command that needs a stopped server. */
+export async function lockStopped(dataDir: string): Promise<AsyncDisposable> {
+  try {
+    return await lockDataDir(dataDir)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') {
+      throw new ServiceError('not_found', `there is no data directory ${dataDir}: give ATOLL_DATA_DIR`, {
+        cause: error,
+      })
+    }
+    if (!isServiceError(error, 'unavailable')) throw error
+    throw new ServiceError('unavailable', `a server runs on the data directory ${dataDir}: stop it first`, {
+      cause: error,
+    })
+  }
 }

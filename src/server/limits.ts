@@ -1,8 +1,10 @@
 import { z } from 'zod'
+import type { LogLimits } from '../events/index.ts'
 import type { HttpLimits } from '../http/server/config.ts'
 import type { ImageLimits } from '../image/index.ts'
 import type { SandboxLimits } from '../sandbox/index.ts'
 import type { SessionLimits } from '../session/index.ts'
+import type { DatabaseLimits } from './cluster.ts'
 
 const kib = 1024
 const mib = 1024 * kib
@@ -24,6 +26,11 @@ export const limitBounds = {
     memoryMbMax: [1024, 4 * 1024 * 1024],
     diskMbMin: [64, 10_240],
     diskMbMax: [10_240, 64 * 1024 * 1024],
+    diskMbPerOrganisationMax: [10_240, 1024 * 1024 * 1024],
+    diskReadBytesPerSecondMax: [mib, tib],
+    diskWriteBytesPerSecondMax: [mib, tib],
+    diskReadsPerSecondMax: [100, 1_000_000_000],
+    diskWritesPerSecondMax: [100, 1_000_000_000],
     patchScriptBytesMax: [kib, 16 * mib],
     patchTimeoutMs: [1000, 86_400_000],
     fullCheckpointsMax: [1, 1000],
@@ -64,6 +71,10 @@ export const limitBounds = {
     shortageFirstMs: [1, 60_000],
     shortageMaxMs: [1, 3_600_000],
   },
+  events: {
+    eventsMax: [1000, 100_000_000],
+    eventDays: [1, 36_500],
+  },
   http: {
     bodyBytesMax: [64 * kib, 64 * mib],
     sessionBodyBytesMax: [64 * kib, 96 * mib],
@@ -78,23 +89,35 @@ export const limitBounds = {
     socketsPerSandboxMax: [1, 10_000],
     socketsPerOrganisationMax: [1, 100_000],
     exportsPerOrganisationMax: [1, 1000],
+    fileTransfersPerOrganisationMax: [1, 10_000],
+  },
+  database: {
+    connectionsMax: [2, 200],
+    waitingMax: [10, 100_000],
+    statementMs: [1000, 3_600_000],
+    slowStatementMs: [0, 3_600_000],
+    memoryMb: [256, 1024 * 1024],
   },
 } as const satisfies {
   /** Limits with a variable of their own are not here. */
   sandbox: Record<Exclude<keyof SandboxLimits, 'runningSandboxesMax'>, Bounds>
   image: Record<keyof ImageLimits, Bounds>
   session: Record<keyof SessionLimits, Bounds>
+  events: Record<keyof LogLimits, Bounds>
   http: Record<Exclude<keyof HttpLimits, 'requestsPerSecond'>, Bounds>
+  database: Record<keyof DatabaseLimits, Bounds>
 }
 
 const limits = z.strictObject({
   sandbox: shape(limitBounds.sandbox).default({}),
   image: shape(limitBounds.image).default({}),
   session: shape(limitBounds.session).default({}),
+  events: shape(limitBounds.events).default({}),
   http: shape(limitBounds.http).default({}),
+  database: shape(limitBounds.database).default({}),
 })
 
-/** `ATOLL_LIMITS`: a JSON object of the four groups, each from limit to number. */
+/** `ATOLL_LIMITS`: a JSON object of the six groups, each from limit to number. */
 export function readLimits(text: string, faults: string[]): z.output<typeof limits> {
   return readJson('ATOLL_LIMITS', text, limits, faults) ?? limits.parse({})
 }

@@ -12,8 +12,8 @@ try {
   // Standard output is for people; logs go to standard error.
   const log = pino({ level: config.logLevel }, pino.destination(2))
   const app = await startApp(config, log, {
-    databaseGone(why, error) {
-      log.fatal({ err: error }, `${why}; this server ends at once`)
+    databaseGone(why) {
+      log.fatal(`${why}; this server ends at once`)
       process.exit(1)
     },
     showKey(key) {

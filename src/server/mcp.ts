@@ -11,13 +11,13 @@ const subscriptionsMax = 16
 
 /** The MCP server at `/mcp`. Its tools call this server's own API with the key of the request, so they may what the key may. */
 export function createMcp({ url, version, log }: { url: () => string; version: string; log: Log }): McpPort {
-  return async (request, { apiKey, tools: list }) => {
+  return async (request, { apiKey, body, tools: list }) => {
     const tools = toolsOf(list)
     const handler = createMcpHandler(() => mcpServer(new Atoll({ url: url(), apiKey }), tools, version), {
       maxSubscriptions: subscriptionsMax,
       onerror: (error) => log.debug({ err: error }, 'a request of MCP was refused'),
     })
-    return await handler.fetch(request)
+    return await handler.fetch(request, { parsedBody: body })
   }
 }
 

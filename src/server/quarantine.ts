@@ -14,7 +14,7 @@ import {
 import { readmitCheckpoint, readmitSandbox } from '../sandbox/index.ts'
 import type { Store } from '../store/index.ts'
 import { ConfigError, readConfig, type Config } from './config.ts'
-import { lockDataDir, openOwnStore } from './installation.ts'
+import { lockStopped, openOwnStore } from './installation.ts'
 
 const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
 const all = '--all'
@@ -101,17 +101,6 @@ async function readmit(store: Store, record: NonNullable<QuarantineItem['record'
   }
   const { sandboxId } = await readmitCheckpoint(store.sandboxes, org.id, record)
   return `restored checkpoint ${id}, one of sandbox ${sandboxId}`
-}
-
-async function lockStopped(dataDir: string): Promise<AsyncDisposable> {
-  try {
-    return await lockDataDir(dataDir)
-  } catch (error) {
-    if (!isServiceError(error, 'unavailable')) throw error
-    throw new ServiceError('unavailable', `a server runs on the data directory ${dataDir}: stop it first`, {
-      cause: error,
-    })
-  }
 }
 
 function day(date: Date): string {

@@ -3,10 +3,11 @@ import type { Log } from '../lib/log.ts'
 import {
   type AgentCommandInput,
   type AgentEvent,
-  agentLineBytesMax,
+  agentEventBytesMax,
   encodeAgentLine,
-  parseAgentEvent,
+  readAgentEvent,
 } from '../protocol/agent.ts'
+import { TimeSlice } from '../lib/async/time-slice.ts'
 import { LineSplitter } from '../protocol/line-splitter.ts'
 
 /** Attachment events dealt with in one commit. */
@@ -41,7 +42,7 @@ export class AgentConnection {
   readonly #attachment: Attachment
   readonly #handlers: AgentConnectionHandlers
   readonly #log: Log
-  readonly #splitter = new LineSplitter()
+  readonly #splitter = new LineSplitter(agentEventBytesMax)
   readonly #decoder = new TextDecoder()
   #isLive = false
   #closed = false
@@ -124,17 +125,19 @@ export class AgentConnection {
     for (const event of batch) {
       if (event.type !== 'output') continue
       if (event.stream === 'stderr') this.#takeStderr(event.data, event.offset)
-      else this.#takeStdout(event.data, event.offset, output)
+      else await this.#takeStdout(event.data, event.offset, output)
     }
     if (this.#offset === before) return
     if (output.length > 0) await this.#handlers.take(output, this.#offset)
     await this.#acknowledge()
   }
 
-  #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): void {
-    const lines = this.#splitter.push(data, offset)
-    for (const line of lines) {
-      const parsed = line.type === 'line' ? parseAgentEvent(line.text) : { ok: false as const, reason: 'too long' }
+  async #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): Promise<void> {
+    const slice = new TimeSlice()
+    for (const line of this.#splitter.split(data, offset)) {
+      await slice.next()
+      const parsed =
+        line.type === 'line' ? await readAgentEvent(line.bytes) : { ok: false as const, reason: 'too long' }
       output.push(parsed.ok ? parsed.value : this.#invalid(parsed.reason))
     }
     const lastNewline = data.lastIndexOf(10)
@@ -145,7 +148,7 @@ export class AgentConnection {
       this.#pendingBytes += data.length
     }
     // The splitter has dropped a line beyond the bound: the process must be able to go on writing it.
-    if (this.#pendingBytes === 0 || this.#pendingBytes > agentLineBytesMax) this.#offset = offset + data.length
+    if (this.#pendingBytes === 0 || this.#pendingBytes > agentEventBytesMax) this.#offset = offset + data.length
   }
 
   #invalid(reason: string): AgentOutput {

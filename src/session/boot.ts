@@ -167,14 +167,16 @@ export function unusedTokenHash(): string {
  */
 export class StartPermit {
   readonly #semaphore: Semaphore
+  readonly #orgId: string
   readonly #permitMs: number
   readonly #signal: AbortSignal
   #release: Release | undefined
   #timer: NodeJS.Timeout | undefined
 
-  /** Shares `semaphore` with the other sessions. */
-  constructor(semaphore: Semaphore, permitMs: number, signal: AbortSignal) {
+  /** Shares `semaphore` with the other sessions, by organisation. */
+  constructor(semaphore: Semaphore, orgId: string, permitMs: number, signal: AbortSignal) {
     this.#semaphore = semaphore
+    this.#orgId = orgId
     this.#permitMs = permitMs
     this.#signal = signal
   }
@@ -186,7 +188,7 @@ export class StartPermit {
   /** Waits for a permit. Returns without one after `signal` has aborted. */
   async acquire(): Promise<void> {
     if (this.isHeld || this.#signal.aborted) return
-    this.#release = await this.#semaphore.acquire({ signal: this.#signal }).catch(() => undefined)
+    this.#release = await this.#semaphore.acquire({ key: this.#orgId, signal: this.#signal }).catch(() => undefined)
     if (!this.isHeld) return
     // From here on, so that a sandbox that is slow to take the skills holds up no other session either.
     this.#timer = setTimeout(() => this.release(), this.#permitMs).unref()

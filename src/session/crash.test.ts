@@ -6,6 +6,7 @@ import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
 import { Crash, surviveCrash } from './testing/crash.ts'
 import { assertWhole, orgId, World } from './testing/world.ts'
+import { callsEnded } from './testing/store.ts'
 
 for (const mode of ['before', 'after'] as const) {
   test(`a server that dies ${mode} any of its calls loses nothing and repeats nothing`, async () => {
@@ -38,6 +39,7 @@ async function survive(at: number, mode: 'before' | 'after', prepare: Story, sto
   })()
   told.catch(() => {})
   await Promise.race([told, crash.died])
+  await callsEnded()
   if (!crash.happened) {
     await first.close()
     await world.close()

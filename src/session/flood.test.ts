@@ -175,7 +175,7 @@ test('a session that has said all it may takes no message any more', async () =>
 const configuredLine = { type: 'configured', model: 'demo', tools: ['bash'], cwd: '/workspace/app' }
 
 test('agents start a few at a time; each that is ready lets the next one begin', async () => {
-  const service = world.serve({ limits: { agentStartsAtOnce: 2 } })
+  const service = world.serve({ limits: { agentStartsAtOnce: 3 } })
   const asked: { emit(event: object): void }[] = []
   world.sandboxes.script = {
     ...answering,
@@ -195,6 +195,16 @@ test('agents start a few at a time; each that is ready lets the next one begin',
     asked[configured]?.emit(configuredLine)
   }
   for (const { session } of created) await world.until(session.id, 'idle')
+})
+
+test('agents of one organisation that hang leave a place for those of another', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 2 }, timings: { agentStartTurnMs: 600_000 } })
+  world.sandboxes.script = { ...answering, configure: () => false }
+  await Promise.all(Array.from({ length: 3 }, () => service.create(orgId, simple)))
+  await world.eventually('the first agent', () => assert.equal(world.sandboxes.agents.length, 1))
+  world.sandboxes.script = answering
+  const other = await service.create('org_2', simple)
+  await world.until(other.session.id, 'idle')
 })
 
 test('a sandbox that takes no files does not hold up the agents of others', async () => {

@@ -32,8 +32,8 @@ export function checkCreate(input: CreateSession, config: SessionConfig): { agen
 export function checkText(text: string, field: 'prompt' | 'message', limits: SessionLimits): void {
   assertInput(text.trim() !== '', field, 'must not be blank')
   assertInput(!text.includes('\0'), field, 'must not contain NUL characters')
-  const bytes = Buffer.byteLength(text)
-  if (bytes <= limits.messageBytesMax) return
+  // A character has one byte at least.
+  if (text.length <= limits.messageBytesMax && Buffer.byteLength(text) <= limits.messageBytesMax) return
   throw new ServiceError('too_large', `${field} must be at most ${limits.messageBytesMax} bytes`, {
     details: { field, limit: limits.messageBytesMax },
   })
@@ -125,6 +125,7 @@ function checkSkills(skills: Record<string, string>, cwd: string, limits: Sessio
 }
 
 function checkPath(path: string, field: string): string {
+  assertInput(path.length <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
   assertInput(path.startsWith('/'), field, 'must be an absolute path')
   assertInput(!path.includes('\0'), field, 'must not contain NUL characters')
   assertInput(!path.split('/').includes('..'), field, 'must not contain ".."')
@@ -136,12 +137,26 @@ function checkSystemPrompt(text: string, limits: SessionLimits): string {
   const field = 'agent_config.system_prompt'
   assertInput(!text.includes('\0'), field, 'must not contain NUL characters')
   const fits =
+    text.length <= limits.systemPromptBytesMax &&
     Buffer.byteLength(text) <= limits.systemPromptBytesMax &&
-    Buffer.byteLength(JSON.stringify(text)) <= encodedSystemPromptBytesMax
+    encodedBytes(text) <= encodedSystemPromptBytesMax
   if (fits) return text
   throw new ServiceError('too_large', `${field} must be at most ${limits.systemPromptBytesMax} bytes`, {
     details: { field, limit: limits.systemPromptBytesMax },
   })
+}
+
+/** Of a text in JSON, or a little more. To make that of a megabyte would hold the event loop. */
+function encodedBytes(text: string): number {
+  const isWhole = text.isWellFormed()
+  let bytes = Buffer.byteLength(text) + 2
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at)
+    if (unit < 0x20) bytes += unit >= 8 && unit <= 13 && unit !== 11 ? 1 : 5
+    else if (unit === 0x22 || unit === 0x5c) bytes += 1
+    else if (!isWhole && unit >= 0xd800 && unit < 0xe000) bytes += 3
+  }
+  return bytes
 }
 
 /** A limit in money for a model without a price could never be kept. */

@@ -7,6 +7,7 @@ import type { SessionStore } from './store.ts'
 import { Crash } from './testing/crash.ts'
 import type { AgentScript } from './testing/fake-agent.ts'
 import { assertWhole, orgId, simple, type Wrap, useWorld } from './testing/world.ts'
+import { callsEnded } from './testing/store.ts'
 
 const timings = { interruptAskMs: 20, interruptSigintMs: 20 }
 
@@ -250,6 +251,7 @@ async function surviveCrashOfInterrupt(at: number, mode: 'before' | 'after'): Pr
   })()
   story.catch(() => {})
   await Promise.race([story, crash.died])
+  await callsEnded()
   for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
   const second = world.serve({ timings: quick })
   await second.start()

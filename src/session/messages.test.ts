@@ -163,3 +163,19 @@ test('of a cancellation and the start of the same turn, one wins', async () => {
     await assertWhole(world, session.id)
   }
 })
+
+test('a warning from another part of the server is one error in the stream of a running session, and ends nothing', async () => {
+  const service = world.serve()
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  await service.warn(session.id, 'model_field_refused', 'The model gateway refused a request.')
+  assert.deepEqual(await world.errors(session.id), ['model_field_refused'])
+  const { data } = (await world.streamed(session.id)).at(-1)!
+  const message = 'The model gateway refused a request.'
+  assert.deepEqual(data, { type: 'error', code: 'model_field_refused', message, fatal: false })
+  await world.turn(service, session.id, 'go on')
+  await service.delete(orgId, session.id)
+  await service.warn(session.id, 'model_field_refused', 'again')
+  await service.warn('session_unknown', 'model_field_refused', 'again')
+  assert.deepEqual(await world.errors(session.id), ['model_field_refused'])
+})

@@ -1,4 +1,5 @@
 import { withTimeout } from '../lib/async/timeout.ts'
+import { parseJsonObject } from '../lib/json-values.ts'
 import type { DirectoryEntry, FileService, SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
 import type { Input } from './reducer-types.ts'
@@ -158,16 +159,16 @@ async function inspect(place: Place): Promise<string> {
   const files = entries.filter(({ isDir }) => !isDir)
   const manifest = files.find(({ name }) => name === 'package.json')
   return (
-    (manifest && manifest.size <= manifestBytesMax ? packageFramework(await read(place, manifest)) : '') ||
+    (manifest && manifest.size <= manifestBytesMax ? await packageFramework(await read(place, manifest)) : '') ||
     (await pythonFramework(place, files)) ||
     (files.some(({ name }) => name === 'index.html') ? 'static' : '')
   )
 }
 
-function packageFramework(text: string): string {
+async function packageFramework(text: string): Promise<string> {
   let manifest: unknown
   try {
-    manifest = JSON.parse(text)
+    manifest = await parseJsonObject(Buffer.from(text))
   } catch {
     return ''
   }

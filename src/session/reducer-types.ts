@@ -65,6 +65,8 @@ export type Input =
     }
   /** The sandbox has taken all commands up to the effect `report_sent`. */
   | { type: 'commands_sent'; wakes: number }
+  /** Another part of the server has something to tell whoever follows the session. */
+  | { type: 'warning'; code: string; message: string }
   | { type: 'timer'; name: TimerName }
   | {
       type: 'sandbox_changed'

@@ -209,6 +209,8 @@ class Reducer {
         return
       case 'agent_output':
         return this.#takeOutput(input)
+      case 'warning':
+        return transaction.warn(input.code, input.message)
       case 'commands_sent':
         return transaction.setRun({ wakesServed: Math.max(run.wakesServed, input.wakes) })
       case 'timer':

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/index.ts'
+import { acting, type EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
 import type { Semaphore } from '../lib/async/semaphore.ts'
@@ -87,12 +87,12 @@ export class SessionRunner {
       apply: (input) => this.#result(input),
     })
     this.#capacity = new CapacityWait({ queues, limits, orgId: session.orgId, signal })
-    this.#permit = new StartPermit(starts, timings.agentStartTurnMs, signal)
+    this.#permit = new StartPermit(starts, session.orgId, timings.agentStartTurnMs, signal)
   }
 
   /** Takes the session up where the server before, or its creation, left it. */
   start(): void {
-    void this.#serve(() => this.#applyAtLast({ type: 'resume' }))
+    void this.#asAgent(() => this.#serve(() => this.#applyAtLast({ type: 'resume' })))
   }
 
   /** Queues a message. Throws `conflict` when the session has ended or lost its sandbox. */
@@ -110,6 +110,11 @@ export class SessionRunner {
   /** Ends the running turn, or the turn of the first message that waits. Without either it does nothing. */
   async interrupt(): Promise<void> {
     await this.#apply({ type: 'interrupt' })
+  }
+
+  /** Adds an `error` to the stream that is not fatal. */
+  async warn(code: string, message: string): Promise<void> {
+    await this.#apply({ type: 'warning', code, message })
   }
 
   /** Takes back a message that still waits. Throws `not_found` for an unknown one, `conflict` for any other. */
@@ -184,12 +189,13 @@ export class SessionRunner {
   /** Takes note of a change that the sandbox service has announced. */
   async sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
     if (this.#stop.signal.aborted) return
-    await this.#serve(async () => {
+    const take = async () => {
       const { sandboxReady, session } = await this.#repository.read()
       if (!sandboxReady || session.sandboxId !== sandboxId) return
       const sandbox = await this.#find(sandboxId)
       await this.#applyAtLast({ type: 'sandbox_changed', sandboxId, status, reason, sandbox })
-    })
+    }
+    await this.#asAgent(() => this.#serve(take))
   }
 
   /** Begins effects, in their order. Only a step takes time; its result is an input. */
@@ -199,7 +205,7 @@ export class SessionRunner {
     const { session } = state
     for (const effect of effects) {
       if (!isStep(effect)) this.#begin(effect, session)
-      else this.#step = this.#run(effect, session).catch((error: unknown) => this.#recover(error))
+      else this.#step = this.#asAgent(() => this.#run(effect, session)).catch((error: unknown) => this.#recover(error))
     }
   }
 
@@ -472,6 +478,11 @@ export class SessionRunner {
     }
   }
 
+  /** What the session needs by itself: whoever has asked for it before is not the one who acts. */
+  #asAgent<Result>(work: () => Result): Result {
+    return acting({ actor: { type: 'agent', id: this.sessionId }, cause: 'agent' }, work)
+  }
+
   /** Runs `work` as a call that keeps the runner. */
   async #serve<Result>(work: () => Promise<Result>): Promise<Result> {
     this.#callsServed += 1
@@ -488,7 +499,7 @@ export class SessionRunner {
 
   #setTimer(name: TimerName, ms: number): void {
     clearTimeout(this.#timers.get(name))
-    const timer = setTimeout(() => void this.#applyOrDetach({ type: 'timer', name }), ms)
+    const timer = setTimeout(() => void this.#asAgent(() => this.#applyOrDetach({ type: 'timer', name })), ms)
     this.#timers.set(name, timer.unref())
   }
 

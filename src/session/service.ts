@@ -59,6 +59,8 @@ export interface SessionDeps {
 export interface RunningSessionService extends SessionService {
   /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
   start(): Promise<void>
+  /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/sessions.md. */
+  warn(sessionId: string, code: string, message: string): Promise<void>
   /** Detaches from every agent and ends every stream; agents run on. */
   close(): Promise<void>
 }
@@ -106,7 +108,9 @@ class Sessions implements RunningSessionService {
       pages: new FairYield(streamPagesPerTick),
     })
     this.#viewMemory = new ViewMemory(store, this.#limits.historyBytesMax)
-    this.#starts = new Semaphore({ permits: this.#limits.agentStartsAtOnce })
+    // One organisation leaves a place to the others.
+    const permits = this.#limits.agentStartsAtOnce
+    this.#starts = new Semaphore({ permits, permitsPerKey: Math.max(1, permits - 1) })
     this.#queues = new RetryQueues(this.#limits, this.#timings.shortageAttemptMs)
     this.#forkCheckpoints = new ForkCheckpoints(deps)
     this.#unsubscribe = deps.bus.subscribe('*', (event) => {
@@ -236,6 +240,12 @@ class Sessions implements RunningSessionService {
     if (session.status === 'ended') return
     this.#assertOpen()
     await this.#runner(session).interrupt()
+  }
+
+  async warn(sessionId: string, code: string, message: string): Promise<void> {
+    const session = await this.#deps.store.head(sessionId)
+    if (session?.status !== 'running' || this.#closing.signal.aborted) return
+    await this.#runner(session).warn(code, message)
   }
 
   async cancelMessage(

@@ -170,6 +170,9 @@ test('a wait is over at its deadline: the session has failed, and the next messa
   assert.equal(events.at(-1)?.type, 'session_failed')
   assert.equal(events.at(-1)?.message, 'The sandbox could not be started: no no_capacity today.')
   await waitsForNothing(id)
+  // Three attempts may take longer than that deadline.
+  await service.close()
+  service = world.serve()
   let attempts = 0
   world.sandboxes.beforeCreate = async () => {
     attempts += 1
@@ -227,7 +230,7 @@ test('a deletion during the wait acts at once and leaves nothing', async () => {
     assert.equal((await world.store.session(id))?.status, 'ended')
     await waitsForNothing(id)
   }
-  assert.ok(performance.now() - before < 1000)
+  assert.ok(performance.now() - before < slow.shortageFirstMs / 2)
   for (const { sandbox } of world.sandboxes.machines.values()) assert.equal(sandbox.status, 'stopped')
   for (const count of world.sandboxes.holds.values()) assert.equal(count, 0)
 })
@@ -264,15 +267,22 @@ test('an interrupt during the wait ends the turn at once, of a sandbox that slee
 })
 
 test('the next server goes on waiting, tells it once, and counts from the beginning', async () => {
-  const limits = { shortageWaitMs: 400 }
-  await service.close()
-  service = world.serve({ limits })
   world.sandboxes.beforeCreate = never
   const { id } = await create()
   await waits(id)
-  const since = (await world.store.session(id))!.waitingSince!
+  const since = (await world.store.session(id))!.waitingSince
   await service.close()
-  service = world.serve({ limits })
+  let attempts = 0
+  world.sandboxes.beforeCreate = async () => {
+    attempts += 1
+    await never()
+  }
+  service = world.serve()
+  await service.start()
+  await world.eventually('attempts', () => assert.ok(attempts > 2))
+  assert.deepEqual((await world.store.session(id))!.waitingSince, since)
+  await service.close()
+  service = world.serve({ limits: { shortageWaitMs: 60 } })
   await service.start()
   await world.until(id, 'failed')
   const events = await world.store.events(id)
@@ -284,8 +294,6 @@ test('the next server goes on waiting, tells it once, and counts from the beginn
       ['session_failed', 'error'],
     ],
   )
-  const waited = events.at(-1)!.createdAt.getTime() - since.getTime()
-  assert.ok(waited >= 390 && waited < 790, `${waited} ms`)
   await assertWhole(world, id)
 })
 

@@ -243,6 +243,11 @@ export class Transaction {
     else this.note(hibernated ? 'sandbox_hibernated' : 'sandbox_ready', 'warning', text)
   }
 
+  /** Changes nothing but the stream. */
+  warn(code: string, message: string): void {
+    this.stream({ type: 'error', message: message.slice(0, errorLengthMax), code, fatal: false })
+  }
+
   /** The wait for capacity is over. */
   waited(): void {
     if (this.state.session.waitingFor === undefined) return

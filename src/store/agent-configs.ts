@@ -7,8 +7,8 @@ import type { Instructions } from '../session/store.ts'
 import type { Database } from './schema.ts'
 import { jsonTexts, strictJson } from './text.ts'
 
-/** Small, because a configuration can be megabytes. */
-const deleteBatchMax = 16
+/** Per statement, whose time is limited: each can be megabytes. */
+const deleteBatchMax = 100
 /** Small, because each configuration can hold as many variables as fit into an environment. */
 const readBatchMax = 8
 
@@ -47,7 +47,7 @@ export async function putAgentConfig(db: Kysely<Database>, row: AgentConfigRow):
     .execute()
 }
 
-/** Deletes in small batches, between which other callers use the database. */
+/** Deletes in batches, each a transaction that locks what it deletes. */
 export async function deleteUnusedAgentConfigs(db: Kysely<Database>): Promise<void> {
   while (await deleteUnusedBatch(db));
 }

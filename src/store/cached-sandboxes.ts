@@ -18,10 +18,10 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       return orgId === undefined || sandbox?.orgId === orgId ? sandbox : undefined
     },
     insertSandbox: (sandbox) => sandboxes.write(sandbox.id, () => store.insertSandbox(sandbox)),
-    updateSandbox: (id, change, from, note) =>
+    updateSandbox: (id, change, from, options) =>
       sandboxes.write(
         id,
-        () => store.updateSandbox(id, change, from, note),
+        () => store.updateSandbox(id, change, from, options),
         (sandbox) => sandbox,
       ),
     async purgeSandboxes(ids) {
@@ -37,8 +37,10 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       const preview = await previews.read(portKey(sandboxId, port), read)
       return preview === 'none' ? undefined : preview
     },
-    putPreview: (declaration, creation) =>
-      previews.write(portKey(declaration.sandboxId, declaration.port), () => store.putPreview(declaration, creation)),
+    putPreview: (declaration, url, creation) =>
+      previews.write(portKey(declaration.sandboxId, declaration.port), () =>
+        store.putPreview(declaration, url, creation),
+      ),
     setSslStatus: (preview, sslStatus, from) =>
       previews.write(portKey(preview.sandboxId, preview.port), () => store.setSslStatus(preview, sslStatus, from)),
     async verifyPreview(preview, verifiedAt, holder) {

@@ -1,18 +1,21 @@
 import { sql, type Kysely, type Selectable, type Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
+import { checkpointDeleted, checkpointEntries } from '../sandbox/log-entries.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
+import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { anyOf, cleared, ownedBy, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
-export function checkpointStore(db: Kysely<Database>) {
+export function checkpointStore(db: Kysely<Database>, writer: LogWriter) {
   const byId = (id: string) => db.selectFrom('checkpoints').selectAll().where('id', '=', id)
   const oldestFirst = db.selectFrom('checkpoints').selectAll().orderBy('createdAt').orderBy('id')
 
   return {
-    async insertCheckpoint({ name, sandboxConfig, volumes, error, ...rest }, creation) {
+    async insertCheckpoint(checkpoint, creation) {
+      const { name, sandboxConfig, volumes, error, ...rest } = checkpoint
       const values = {
         ...rest,
         hostId: ownHost,
@@ -21,15 +24,15 @@ export function checkpointStore(db: Kysely<Database>) {
         volumes: strictJson(volumes, 'volumes'),
         error: error === undefined ? null : lenient(error),
       }
-      await db.transaction().execute(async (transaction) => {
+      await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, rest.id)
         await transaction.insertInto('checkpoints').values(values).execute()
+        note(rest.orgId, ...checkpointEntries(checkpoint))
       })
     },
 
     async checkpoint(id, orgId) {
-      const row = await byId(id).where(ownedBy(orgId)).executeTakeFirst()
-      return row && toCheckpoint(row)
+      return await one(byId(id).where(ownedBy(orgId)))
     },
 
     async listCheckpoints(sandboxId, orgId) {
@@ -57,18 +60,29 @@ export function checkpointStore(db: Kysely<Database>) {
       if (change.error !== undefined) set.error = lenient(change.error)
       if (change.sandboxConfig !== undefined) set.sandboxConfig = strictJson(change.sandboxConfig, 'sandboxConfig')
       if (change.volumes !== undefined) set.volumes = strictJson(change.volumes, 'volumes')
-      const update = db.updateTable('checkpoints').set(set).where('id', '=', id).returningAll()
-      const row = await (Object.keys(change).length === 0 ? byId(id) : update).executeTakeFirst()
-      return row && toCheckpoint(row)
+      if (Object.keys(change).length === 0) return await one(byId(id))
+      const update = (on: Kysely<Database>) =>
+        one(on.updateTable('checkpoints').set(set).where('id', '=', id).returningAll())
+      if (change.status === undefined) return await update(db)
+      return await writer.transaction(db, async (transaction, note) => {
+        const before = await transaction
+          .selectFrom('checkpoints')
+          .select('status')
+          .where('id', '=', id)
+          .forUpdate()
+          .execute()
+        const checkpoint = await update(transaction)
+        if (checkpoint !== undefined && before[0]?.status !== checkpoint.status)
+          note(checkpoint.orgId, ...checkpointEntries(checkpoint))
+        return checkpoint
+      })
     },
 
     async deleteCheckpoint(id) {
-      return await db.transaction().execute(async (transaction) => {
-        const { numDeletedRows } = await transaction
-          .deleteFrom('checkpoints')
-          .where('id', '=', id)
-          .executeTakeFirstOrThrow()
-        if (numDeletedRows === 0n) return false
+      return await writer.transaction(db, async (transaction, note) => {
+        const deleted = await one(transaction.deleteFrom('checkpoints').where('id', '=', id).returningAll())
+        if (deleted === undefined) return false
+        note(deleted.orgId, checkpointDeleted(deleted))
         await transaction
           .insertInto('deletedCheckpoints')
           .values({ id })
@@ -87,6 +101,11 @@ export function checkpointStore(db: Kysely<Database>) {
       await db.deleteFrom('deletedCheckpoints').where('id', '=', anyOf(ids)).execute()
     },
   } satisfies Partial<SandboxStore>
+}
+
+async function one(query: { executeTakeFirst(): Promise<Selectable<CheckpointTable> | undefined> }) {
+  const row = await query.executeTakeFirst()
+  return row && toCheckpoint(row)
 }
 
 function toCheckpoint({ lastPatchSequence: _counter, isPublic, ...row }: Selectable<CheckpointTable>): Checkpoint {

@@ -1,8 +1,10 @@
 import { sql, type Kysely, type Transaction, type Updateable } from 'kysely'
 import { batches } from '../lib/batches.ts'
 import { ServiceError } from '../errors.ts'
-import type { Message, SessionEvent } from '../session/session.ts'
+import { sessionEntry } from '../session/log-entries.ts'
+import type { Message, SessionActivity, SessionEvent } from '../session/session.ts'
 import type { SessionChange, SessionStore } from '../session/store.ts'
+import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { cleared } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
@@ -18,19 +20,22 @@ type CommittedRow = HeadRow & { lastSequence: number }
 
 /**
  * The hot path of the event stream: one statement for what an agent says, and a transaction with one insert per kind of row where more is
- * to be written. It begins with an update that locks the session's row, which serialises the commits of a session: sequence
+ * to be written. It begins with the lock of the session's row, which serialises the commits of a session: sequence
  * numbers are dense and positions grow in commit order.
  */
-export function committer(db: Kysely<Database>): SessionStore['commit'] {
+export function committer(db: Kysely<Database>, writer: LogWriter): SessionStore['commit'] {
   return async (sessionId, change) => {
     const createdAt = new Date()
     const stream = (change.addStream ?? []).map(lenientJson)
     const [first = [], ...more] = insertBatches(stream, (text) => text.length)
     const { made, addMessages = [], setMessages = [], addEvents = [] } = change
     const update = { ...change, set: { ...columns(change.session), updatedAt: createdAt }, stream }
-    const isOneStatement = made === undefined && [more, addMessages, setMessages, addEvents].every(isEmpty)
+    const activity = change.session?.activity
+    const isOneStatement =
+      made === undefined && activity === undefined && [more, addMessages, setMessages, addEvents].every(isEmpty)
     if (isOneStatement) return committed(await updateAndAppend(db, sessionId, update, first))
-    return await db.transaction().execute(async (transaction) => {
+    return await writer.transaction(db, async (transaction, note) => {
+      const before = activity === undefined ? undefined : await activityOf(transaction, sessionId)
       const row = await updateAndAppend(transaction, sessionId, update, first)
       if (row === undefined) return undefined
       if (made !== undefined) await recordMade(transaction, made.creation, made.id)
@@ -42,9 +47,16 @@ export function committer(db: Kysely<Database>): SessionStore['commit'] {
         const events = batch.map((data) => ({ sessionId, sequence: (sequence += 1), data, createdAt }))
         await transaction.insertInto('streamEvents').values(events).execute()
       }
+      if (activity !== undefined && activity !== before) note(row.orgId, sessionEntry(activity, row))
       return committed(row)
     })
   }
+}
+
+/** Under the lock of the row, which the commit takes now. */
+async function activityOf(transaction: Transaction<Database>, sessionId: string): Promise<SessionActivity | undefined> {
+  const query = transaction.selectFrom('sessions').select('activity').where('id', '=', sessionId).forUpdate()
+  return (await query.executeTakeFirst())?.activity
 }
 
 function committed(row: CommittedRow | undefined) {

@@ -29,6 +29,15 @@ const conflicts: Record<string, string> = {
 /** Node's codes of network failures of `pg`. */
 const unreachable = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOTFOUND', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENOENT'])
 
+const dataCorrupted = 'XX001'
+const indexCorrupted = 'XX002'
+
+/** Whether PostgreSQL has found a file of its own damaged, such as a page whose checksum is wrong. */
+export function isDamage(error: unknown): boolean {
+  const { code } = error as { code?: unknown }
+  return code === dataCorrupted || code === indexCorrupted
+}
+
 /**
  * Maps an error of the database to a `ServiceError` by its SQLSTATE (PostgreSQL manual, appendix A), which both drivers report as
  * `code`. An error without a meaning for clients is returned as it is and becomes `internal_error`.
@@ -52,6 +61,13 @@ export function translated(error: unknown): unknown {
       return new ServiceError('invalid_request', 'text must not contain NUL characters', { cause: error })
     case '22003':
       return new ServiceError('invalid_request', 'a number is out of range', { cause: error })
+    case '53100':
+      return new ServiceError('unavailable', 'the disk of the database is full', { cause: error })
+    case '57014':
+      return new ServiceError('unavailable', 'a statement of the database took longer than it may', { cause: error })
+    case dataCorrupted:
+    case indexCorrupted:
+      return new ServiceError('unavailable', 'a file of the database is damaged', { cause: error })
     default:
       if (isUnavailable(state, error)) {
         return new ServiceError('unavailable', 'the database does not answer', { cause: error })

@@ -1,20 +1,28 @@
 /**
- * The state of Atoll in PostgreSQL: embedded as PGlite in the data directory, or on a server. Both share one SQL dialect and one
- * set of migrations; `dialect/` holds the differences. Each noun has a file; `schema.ts` lists tables and columns.
+ * The state of Atoll in PostgreSQL, on the private cluster of the data directory (`src/postgres/`) or on a server of yours: the store knows
+ * no difference. Each noun has a file; `schema.ts` lists tables and columns.
  */
-import { CamelCasePlugin, Kysely, sql, type Dialect } from 'kysely'
+import { CamelCasePlugin, Kysely, sql, type Dialect, type LogEvent } from 'kysely'
 import { ServiceError } from '../errors.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
 import { defined } from '../lib/defined.ts'
-import type { Log } from '../lib/log.ts'
+import { type Log, silentLog } from '../lib/log.ts'
+import type { EventLog } from '../events/index.ts'
 import type { ImageStore } from '../image/index.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import type { SessionStore } from '../session/store.ts'
-import type { Backend } from './dialect/index.ts'
-import { pgliteBackend } from './dialect/pglite.ts'
-import type { LockState } from './dialect/postgres-lock.ts'
-import { postgresBackend } from './dialect/postgres.ts'
-import { rethrowTranslated, translated } from './errors.ts'
+import { closeTimeoutMs, type LockState } from './lock.ts'
+import { callName, Calls } from './calls.ts'
+import {
+  type Backend,
+  defaultStoreLimits,
+  type ExportedSnapshot,
+  postgresBackend,
+  type StoreLimits,
+} from './connection.ts'
+import { isDamage, rethrowTranslated } from './errors.ts'
+import { eventLog, LogWriter } from './event-log.ts'
 import { idempotencyStore, type IdempotencyStore } from './idempotency.ts'
 import { imageStore } from './images.ts'
 import { insertInstallation, readInstallation } from './installation.ts'
@@ -25,7 +33,11 @@ import type { Database } from './schema.ts'
 import { sessionStore } from './sessions.ts'
 
 export { cachedSandboxStore } from './cached-sandboxes.ts'
+export { defaultStoreLimits, type ExportedSnapshot, type StoreLimits } from './connection.ts'
 export type { IdempotencyStore } from './idempotency.ts'
+
+/** Characters of a slow statement that are logged. */
+const loggedSqlMax = 500
 
 export interface Store extends AsyncDisposable {
   sandboxes: SandboxStore
@@ -33,34 +45,32 @@ export interface Store extends AsyncDisposable {
   images: ImageStore
   organisations: OrganisationStore
   idempotency: IdempotencyStore
+  events: EventLog
   /** The installation that the database belongs to; undefined before the first `joinInstallation`. */
   installation(): Promise<string | undefined>
   /** Assigns the database to an installation. Does nothing when it already belongs to one. */
   joinInstallation(id: string): Promise<void>
+  /** All that is committed now, for a backup. The caller disposes of it. Throws `unavailable`. */
+  exportSnapshot(): Promise<ExportedSnapshot>
   /** Throws `unavailable` when the database does not answer. */
   ping(): Promise<void>
   /** Waits for the calls in flight; later calls throw `unavailable`. A repeat is harmless. */
   close(): Promise<void>
 }
 
-/**
- * The caller must hold the lock of `dataDir`: the embedded database does not support a second process. Without `imageDir` the first
- * opening takes some seconds longer.
- */
-type StoreLocation = { dataDir: string; imageDir?: string } | { databaseUrl: string }
-
 export interface StoreOptions {
-  /** Called when the connection that holds the lock of a PostgreSQL database is lost or back. */
+  /** Called when the connection that holds the lock of the database is lost or back. */
   lockChanged?: (state: LockState) => void
-  /** Called once, when the embedded database has died. All calls throw `unavailable` from then on. */
-  died?: (error: Error) => void
   /**
-   * Called with the installation that the database belongs to, before the first write and before an embedded database is created.
-   * An error that it throws ends the opening and reaches the caller.
+   * Called with the installation that the database belongs to, before the first write. An error that it throws ends the opening and reaches
+   * the caller.
    */
   admit?: (installation: string | undefined) => void
-  /** Logs the progress of migrations. */
+  /** Called after each commit that has written to the log of an organisation. It must not throw. */
+  logGrew?: (orgId: string) => void
+  /** Logs the progress of migrations, and slow statements with the calls that they belong to. */
   log?: Log
+  limits?: Partial<StoreLimits>
 }
 
 /**
@@ -68,15 +78,19 @@ export interface StoreOptions {
  * `unavailable`, also when another server uses the database.
  */
 export async function openStore(
-  location: StoreLocation,
-  { lockChanged = () => undefined, died = () => undefined, admit = () => undefined, log }: StoreOptions = {},
+  databaseUrl: string,
+  {
+    lockChanged = () => undefined,
+    admit = () => undefined,
+    logGrew = () => undefined,
+    log,
+    limits: given = {},
+  }: StoreOptions = {},
 ): Promise<Store> {
-  const backend =
-    'databaseUrl' in location
-      ? await postgresBackend(location.databaseUrl, { lockChanged })
-      : await pgliteBackend(location.dataDir, location.imageDir, { beforeCreate: () => admit(undefined), died })
-  const db = kyselyOn<Database>(backend.dialect)
-  const store = storeOn(db, backend)
+  const limits = { ...defaultStoreLimits, ...given }
+  const backend = await postgresBackend(databaseUrl, { lockChanged, limits })
+  const db = kyselyOn<Database>(backend.dialect, statementLog(limits.slowStatementMs, log))
+  const store = storeOn(db, backend, new LogWriter(logGrew))
   try {
     admit(await readInstallation(db).catch(rethrowTranslated))
     await using unlimited = kyselyOn<unknown>(backend.unlimited())
@@ -88,86 +102,55 @@ export async function openStore(
   return store
 }
 
-function kyselyOn<Tables>(dialect: Dialect): Kysely<Tables> {
-  return new Kysely<Tables>({ dialect, plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })] })
+function kyselyOn<Tables>(dialect: Dialect, log?: (event: LogEvent) => void): Kysely<Tables> {
+  const plugins = [new CamelCasePlugin({ maintainNestedObjectKeys: true })]
+  return new Kysely<Tables>({ dialect, plugins, ...defined({ log }) })
 }
 
-function storeOn(db: Kysely<Database>, backend: Backend): Store {
+/** Logs slow statements, and what says that the database is damaged. Values are parameters, so the text of a statement has none of a client's. */
+function statementLog(slowMs: number, log = silentLog): (event: LogEvent) => void {
+  return (event) => {
+    const { queryDurationMillis: ms, query, level } = event
+    const facts = { call: callName(), ms: Math.round(ms), sql: query.sql.slice(0, loggedSqlMax) }
+    if (level === 'error' && isDamage(event.error)) {
+      log.error({ ...facts, err: event.error }, 'a file of the database is damaged: restore a backup')
+    } else if (ms >= slowMs) log.warn(facts, 'a statement of the database was slow')
+  }
+}
+
+function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter): Store {
   const calls = new Calls(() => backend.check())
   let closed: Promise<void> | undefined
-  const close = () =>
-    (closed ??= calls
-      .drain()
-      .then(() => backend.stop())
-      .then(() => db.destroy()))
+  const end = async () => {
+    // The connections do not keep the process alive, which must see their end.
+    const alive = setInterval(() => undefined, 1000)
+    try {
+      await calls.drain()
+      await backend.stop()
+      await withTimeout(closeTimeoutMs, db.destroy())
+    } finally {
+      clearInterval(alive)
+    }
+  }
+  const close = () => (closed ??= end())
   return {
     close,
     [Symbol.asyncDispose]: close,
-    sandboxes: calls.guard(sandboxStore(db)),
-    sessions: calls.guard(sessionStore(db)),
-    images: calls.guard(imageStore(db)),
-    organisations: calls.guard(organisationStore(db)),
-    idempotency: calls.guard(idempotencyStore(db)),
-    installation: () => calls.run(() => readInstallation(db)),
-    joinInstallation: (id) => calls.run(() => insertInstallation(db, id)),
+    sandboxes: calls.guard('sandboxes', sandboxStore(db, writer)),
+    sessions: calls.guard('sessions', sessionStore(db, writer)),
+    images: calls.guard('images', imageStore(db, writer)),
+    organisations: calls.guard('organisations', organisationStore(db, writer)),
+    idempotency: calls.guard('idempotency', idempotencyStore(db)),
+    events: calls.guard('events', eventLog(db)),
+    installation: () => calls.run('installation', () => readInstallation(db)),
+    joinInstallation: (id) => calls.run('joinInstallation', () => insertInstallation(db, id)),
+    exportSnapshot: () => calls.run('exportSnapshot', () => backend.exportSnapshot()),
     async ping() {
       try {
-        await calls.run(() => sql`select 1`.execute(db))
+        await calls.run('ping', () => sql`select 1`.execute(db))
       } catch (error) {
         throw new ServiceError('unavailable', 'the database does not answer', { cause: error })
       }
     },
-  }
-}
-
-/**
- * The calls in flight of a store. `drain` refuses new calls and waits for these: a transaction that begins while the embedded
- * database closes would never settle.
- */
-class Calls {
-  readonly #check: () => void
-  #inFlight = 0
-  #drained: PromiseWithResolvers<void> | undefined
-
-  /** `check` throws while no call may begin. */
-  constructor(check: () => void) {
-    this.#check = check
-  }
-
-  /** Throws what `check` throws, {@link translated} errors of the database, and `unavailable` once `drain` was called. */
-  async run<Result>(call: () => Promise<Result>): Promise<Result> {
-    if (this.#drained !== undefined) throw new ServiceError('unavailable', 'the database is closed')
-    this.#check()
-    this.#inFlight++
-    try {
-      return await call()
-    } catch (error) {
-      throw translated(error)
-    } finally {
-      this.#inFlight--
-      this.#resolveWhenIdle()
-    }
-  }
-
-  /** The same object with every method behind `run`. */
-  guard<Port extends object>(port: Port): Port {
-    return new Proxy(port, {
-      get: (target, key, receiver): unknown => {
-        const value: unknown = Reflect.get(target, key, receiver)
-        if (typeof value !== 'function') return value
-        return (...parameters: unknown[]) =>
-          this.run(() => Reflect.apply(value, target, parameters) as Promise<unknown>)
-      },
-    })
-  }
-
-  async drain(): Promise<void> {
-    this.#drained ??= Promise.withResolvers()
-    this.#resolveWhenIdle()
-    await this.#drained.promise
-  }
-
-  #resolveWhenIdle(): void {
-    if (this.#inFlight === 0) this.#drained?.resolve()
   }
 }

@@ -3,12 +3,13 @@ import { newId } from '../lib/id.ts'
 import { ServiceError } from '../errors.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { Database } from './schema.ts'
+import type { LogWriter } from './event-log.ts'
 import { strict } from './text.ts'
 
 /** Bound of one read. */
 const apiKeysMax = 10_000
 
-export function organisationStore(db: Kysely<Database>): OrganisationStore {
+export function organisationStore(db: Kysely<Database>, writer: LogWriter): OrganisationStore {
   const byDefault = () =>
     db.selectFrom('organisations').select(['id', 'name']).where('isDefault', '=', true).executeTakeFirst()
 
@@ -35,12 +36,16 @@ export function organisationStore(db: Kysely<Database>): OrganisationStore {
     },
 
     async insertApiKey(key) {
-      const inserted = await db
-        .insertInto('apiKeys')
-        .values(key)
-        .onConflict((conflict) => conflict.column('keyHash').doNothing())
-        .returning('id')
-        .executeTakeFirst()
+      const inserted = await writer.transaction(db, async (transaction, note) => {
+        const row = await transaction
+          .insertInto('apiKeys')
+          .values(key)
+          .onConflict((conflict) => conflict.column('keyHash').doNothing())
+          .returning('id')
+          .executeTakeFirst()
+        if (row !== undefined) note(key.orgId, { type: 'key.created', subject: key.id, data: {} })
+        return row
+      })
       if (inserted !== undefined) return
       const owner = await db.selectFrom('apiKeys').select('orgId').where('keyHash', '=', key.keyHash).executeTakeFirst()
       if (owner?.orgId !== key.orgId) {
@@ -49,14 +54,18 @@ export function organisationStore(db: Kysely<Database>): OrganisationStore {
     },
 
     async deleteOtherApiKeys(orgId, keyHash) {
-      await db.deleteFrom('apiKeys').where('orgId', '=', orgId).where('keyHash', '!=', keyHash).execute()
+      await writer.transaction(db, async (transaction, note) => {
+        const others = transaction.deleteFrom('apiKeys').where('orgId', '=', orgId).where('keyHash', '!=', keyHash)
+        const deleted = await others.returning('id').execute()
+        note(orgId, ...deleted.map(({ id }) => ({ type: 'key.deleted', subject: id, data: {} }) as const))
+      })
     },
 
     async organisationByKey(keyHash) {
       return await db
         .selectFrom('apiKeys')
         .innerJoin('organisations', 'organisations.id', 'apiKeys.orgId')
-        .select(['organisations.id', 'organisations.name'])
+        .select(['organisations.id', 'organisations.name', 'apiKeys.id as keyId'])
         .where('apiKeys.keyHash', '=', keyHash)
         .executeTakeFirst()
     },

@@ -1,6 +1,8 @@
 import { sql, type ExpressionBuilder, type Kysely } from 'kysely'
+import { previewEntry } from '../sandbox/log-entries.ts'
 import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
 import type { PreviewDomainKey, SandboxStore } from '../sandbox/ports/sandbox-store.ts'
+import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
@@ -15,11 +17,11 @@ const sslStatusOfName = sql<SslStatus>`
 const verifiedAtOfName = sql<Date | null>`
   case when previews.custom_hostname is not distinct from excluded.custom_hostname then previews.verified_at end`
 
-export function previewStore(db: Kysely<Database>) {
+export function previewStore(db: Kysely<Database>, writer: LogWriter) {
   return {
-    async putPreview(declaration, creation) {
+    async putPreview(declaration, url, creation) {
       const { customHostname } = declaration
-      const row = await db.transaction().execute(async (transaction) => {
+      const row = await writer.transaction(db, async (transaction, note) => {
         const put = await transaction
           .insertInto('previews')
           .values({
@@ -32,6 +34,7 @@ export function previewStore(db: Kysely<Database>) {
           .returning(sql<boolean>`xmax = 0`.as('created'))
           .executeTakeFirstOrThrow()
         await recordMade(transaction, creation, put.id)
+        note(put.orgId, previewEntry(put, url))
         return put
       })
       const { created, ...preview } = row
@@ -104,12 +107,16 @@ export function previewStore(db: Kysely<Database>) {
     },
 
     async deletePreview(sandboxId, port) {
-      const { numDeletedRows } = await db
-        .deleteFrom('previews')
-        .where('sandboxId', '=', sandboxId)
-        .where('port', '=', port)
-        .executeTakeFirstOrThrow()
-      return numDeletedRows > 0n
+      return await writer.transaction(db, async (transaction, note) => {
+        const deleted = await transaction
+          .deleteFrom('previews')
+          .where('sandboxId', '=', sandboxId)
+          .where('port', '=', port)
+          .returning(['orgId', 'sandboxId', 'port'])
+          .executeTakeFirst()
+        if (deleted !== undefined) note(deleted.orgId, previewEntry(deleted, null))
+        return deleted !== undefined
+      })
     },
   } satisfies Partial<SandboxStore>
 }

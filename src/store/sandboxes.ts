@@ -1,7 +1,10 @@
-import { sql, type Kysely, type Updateable } from 'kysely'
-import type { SandboxChange } from '../sandbox/sandbox.ts'
-import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
+import { sql, type Kysely, type Transaction, type Updateable } from 'kysely'
+import { whoActs } from '../events/index.ts'
+import { attachmentEntry, attachmentsOf, type SandboxBefore, sandboxEntries } from '../sandbox/log-entries.ts'
+import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox/sandbox.ts'
+import type { DiskUse, SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
 import { checkpointStore } from './checkpoints.ts'
+import type { LogWriter } from './event-log.ts'
 import { recordOutcome } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { decodeCursor, page, anyOf, cleared, ownedBy, present } from './rows.ts'
@@ -12,14 +15,36 @@ import type { Database, SandboxTable } from './schema.ts'
 import { lenient, lenientJson, strict, strictJson } from './text.ts'
 
 /** The whole port; checkpoints, patches and previews have their own files. */
-export function sandboxStore(db: Kysely<Database>): SandboxStore {
-  return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db), ...volumeStore(db) }
+export function sandboxStore(db: Kysely<Database>, writer: LogWriter): SandboxStore {
+  return {
+    ...sandboxesAlone(db, writer),
+    ...checkpointStore(db, writer),
+    ...patchStore(db),
+    ...previewStore(db, writer),
+    ...volumeStore(db, writer),
+  }
 }
 
-function sandboxesAlone(db: Kysely<Database>) {
+function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
   const sandbox: SandboxStore['sandbox'] = async (id, orgId) => {
     const query = db.selectFrom('sandboxes').selectAll().where('id', '=', id).where(ownedBy(orgId))
     const row = await query.executeTakeFirst()
+    return row && present(row)
+  }
+
+  /** In one statement. Undefined when it is not as expected, or its parent must be read for the log. */
+  const updateExpected = async (expected: Sandbox, change: SandboxChange, set: Updateable<SandboxTable>) => {
+    const { id, orgId, status, cpuCount, memoryMb, fromCheckpointId } = expected
+    const after = { ...expected, ...change } as Sandbox
+    const entries = fromCheckpointId === undefined ? sandboxEntries(expected, after, whoActs()) : []
+    if (entries.length === 0) return undefined
+    const isExpected = { id, orgId, status, cpuCount, memoryMb }
+    const update = db
+      .updateTable('sandboxes')
+      .set(set)
+      .where((eb) => eb.and(isExpected))
+      .returningAll()
+    const row = await writer.statement(db, update, { orgId, entries })
     return row && present(row)
   }
 
@@ -38,16 +63,17 @@ function sandboxesAlone(db: Kysely<Database>) {
         commandDefaults: commandDefaults === undefined ? null : lenientJson(commandDefaults),
         reasonMessage: reasonMessage === undefined ? null : lenient(reasonMessage),
       }
+      const entries = sandboxEntries(undefined, { ...rest, image, envs, metadata, tags, volumes }, whoActs())
       const insert = (on: Kysely<Database>) => on.insertInto('sandboxes').values(values).execute()
-      if (volumes.length === 0) {
+      if (volumes.length === 0 && entries.length === 0) {
         await insert(db)
         return
       }
-      const sandboxId = rest.id
-      const attachments = volumes.map(({ id: volumeId, path, readOnly }) => ({ sandboxId, volumeId, path, readOnly }))
-      await db.transaction().execute(async (transaction) => {
+      const attachments = attachmentsOf(rest.id, volumes)
+      await writer.transaction(db, async (transaction, note) => {
         await insert(transaction)
-        await transaction.insertInto('volumeAttachments').values(attachments).execute()
+        if (attachments.length > 0) await transaction.insertInto('volumeAttachments').values(attachments).execute()
+        note(rest.orgId, ...attachments.map((attachment) => attachmentEntry('attached', attachment)), ...entries)
       })
     },
 
@@ -86,6 +112,20 @@ function sandboxesAlone(db: Kysely<Database>) {
       return count
     },
 
+    async diskUse(orgId, exceptId = '') {
+      const { rows } = await sql<DiskUse>`
+        select
+          (select coalesce(sum(disk_mb), 0) from sandboxes
+            where org_id = ${orgId} and status <> 'stopped' and id <> ${exceptId})
+          + (select coalesce(sum(size_mb), 0) from volumes where org_id = ${orgId})
+          + (select coalesce(sum(size_mb), 0) from volume_snapshots where org_id = ${orgId}) as promised_mb,
+          (select coalesce(sum(size_bytes), 0) from checkpoints where org_id = ${orgId})::bigint as stored_bytes`.execute(
+        db,
+      )
+      const [use = { promisedMb: 0, storedBytes: 0 }] = rows
+      return use
+    },
+
     async sandboxCounts() {
       const rows = await db
         .selectFrom('sandboxes')
@@ -97,23 +137,32 @@ function sandboxesAlone(db: Kysely<Database>) {
       return counts
     },
 
-    async updateSandbox(id, change, from, note) {
-      if (note !== undefined) {
-        return await db.transaction().execute(async (transaction) => {
-          const updated = await sandboxStore(transaction).updateSandbox(id, change, from)
-          if (updated !== undefined) await recordOutcome(transaction, note, id)
-          return updated
-        })
-      }
+    async updateSandbox(id, change, from, { creationNote, expected } = {}) {
       if (from?.length === 0) return undefined
       if (Object.keys(change).length === 0) {
         const unchanged = await sandbox(id)
         return unchanged && (from === undefined || from.includes(unchanged.status)) ? unchanged : undefined
       }
-      let query = db.updateTable('sandboxes').set(changed(change)).where('id', '=', id)
-      if (from !== undefined) query = query.where('status', 'in', from)
-      const row = await query.returningAll().executeTakeFirst()
-      return row && present(row)
+      const set = changed(change)
+      if (creationNote === undefined && !logged.some((key) => key in change)) {
+        let query = db.updateTable('sandboxes').set(set).where('id', '=', id)
+        if (from !== undefined) query = query.where('status', 'in', from)
+        const row = await query.returningAll().executeTakeFirst()
+        return row && present(row)
+      }
+      if (expected !== undefined && creationNote === undefined) {
+        const updated = await updateExpected(expected, change, set)
+        if (updated !== undefined) return updated
+      }
+      return await writer.transaction(db, async (transaction, note) => {
+        const row = await updatedWithBefore(transaction, id, set, from)
+        if (row === undefined) return undefined
+        const { before, parentId, ...updated } = row
+        const after = present(updated)
+        if (creationNote !== undefined) await recordOutcome(transaction, creationNote, id)
+        note(after.orgId, ...sandboxEntries(before, after, { ...whoActs(), parentId: parentId ?? undefined }))
+        return after
+      })
     },
 
     async stoppedSandboxIds(stoppedBefore) {
@@ -141,6 +190,39 @@ function sandboxesAlone(db: Kysely<Database>) {
       return rows
     },
   } satisfies Partial<SandboxStore>
+}
+
+/** Fields whose changes the log has. */
+const logged = ['status', 'cpuCount', 'memoryMb'] as const
+
+/** Updates the row and returns it with what it was before, under its lock. */
+async function updatedWithBefore(
+  transaction: Transaction<Database>,
+  id: string,
+  set: Updateable<SandboxTable>,
+  from: readonly SandboxStatus[] | undefined,
+) {
+  const before = transaction
+    .selectFrom('sandboxes as earlier')
+    .select([
+      'earlier.id',
+      sql<SandboxBefore>`jsonb_build_object(
+      'status', earlier.status, 'cpuCount', earlier.cpu_count, 'memoryMb', earlier.memory_mb)`.as('before'),
+    ])
+    .where('earlier.id', '=', id)
+    .forUpdate()
+  let query = transaction
+    .updateTable('sandboxes')
+    .from(before.as('former'))
+    .set(set)
+    .whereRef('sandboxes.id', '=', 'former.id')
+  if (from !== undefined) query = query.where('sandboxes.status', 'in', from)
+  const parentId = sql<string | null>`(select checkpoints.sandbox_id from checkpoints
+    where checkpoints.id = sandboxes.from_checkpoint_id)`
+  return await query
+    .returningAll('sandboxes')
+    .returning(['former.before', parentId.as('parentId')])
+    .executeTakeFirst()
 }
 
 /** The columns of a change. Clearing a map empties it. */

@@ -1,4 +1,5 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { LogEvent } from '../events/index.ts'
 import type { Claim } from '../lib/creation.ts'
 import type { Organisation, OrganisationStore } from '../organisation/index.ts'
 import type { Image, ImageLayer } from '../image/index.ts'
@@ -42,6 +43,9 @@ export interface Database {
     createdAt: Date
   }
   idempotencyKeys: IdempotencyKeyTable
+  /** The newest number of each organisation. Its row lock orders the commits that write events. */
+  eventCounters: { orgId: string; lastNumber: number }
+  events: EventTable
 }
 
 /** A record of the domain as a row: the column of an optional field can be `null`. */
@@ -110,4 +114,14 @@ interface IdempotencyKeyTable extends Claim {
   body: string | null
   headers: ColumnType<Record<string, string> | null, string | null, string | null>
   createdAt: Date
+}
+
+export interface EventTable extends Omit<LogEvent, 'sandboxId' | 'sessionId' | 'actor' | 'data'> {
+  sandboxId: string | null
+  sessionId: string | null
+  actorType: LogEvent['actor']['type']
+  actorId: string | null
+  /** Those that the sandbox had. */
+  tags: Json<Record<string, string>> | null
+  data: Json<LogEvent['data']>
 }

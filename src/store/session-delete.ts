@@ -1,10 +1,12 @@
 import { sql, type Kysely } from 'kysely'
 import { batches } from '../lib/batches.ts'
+import { sessionEntry } from '../session/log-entries.ts'
 import { deleteUnusedAgentConfigs } from './agent-configs.ts'
+import type { LogWriter } from './event-log.ts'
 import { anyOf } from './rows.ts'
 import type { Database } from './schema.ts'
 
-/** Per statement: on PGlite all other callers wait for it, and PostgreSQL cancels a statement after half a minute. */
+/** Per statement: PostgreSQL cancels a statement after half a minute. */
 const batchBytesMax = 8 * 1024 * 1024
 const batchRowsMax = 1000
 /** The cost of a row beside its bytes. */
@@ -14,7 +16,7 @@ const rowBytes = 256
  * Deletes sessions with their history and the configurations that no session uses any more: small sessions in batches, a large
  * one in parts. An interrupted call can leave a session without the end of its stream; the next call deletes the rest.
  */
-export async function deleteSessions(db: Kysely<Database>, ids: readonly string[]): Promise<void> {
+export async function deleteSessions(db: Kysely<Database>, writer: LogWriter, ids: readonly string[]): Promise<void> {
   const bytes = sql<number>`stream_bytes + history_bytes + last_sequence::bigint * ${sql.lit(rowBytes)}`.as('bytes')
   const sessions = await db.selectFrom('sessions').select(['id', bytes]).where('id', '=', anyOf(ids)).execute()
   for (const batch of batches(sessions, (session) => session.bytes, {
@@ -23,10 +25,11 @@ export async function deleteSessions(db: Kysely<Database>, ids: readonly string[
   })) {
     const [first] = batch
     if (first !== undefined && first.bytes > batchBytesMax) await deleteHistory(db, first.id)
-    await db
-      .deleteFrom('sessions')
-      .where('id', '=', anyOf(batch.map(({ id }) => id)))
-      .execute()
+    await writer.transaction(db, async (transaction, note) => {
+      const sessionsOf = transaction.deleteFrom('sessions').where('id', '=', anyOf(batch.map(({ id }) => id)))
+      const deleted = await sessionsOf.returning(['id', 'orgId', 'sandboxId']).execute()
+      for (const session of deleted) note(session.orgId, sessionEntry('deleted', session))
+    })
   }
   await deleteUnusedAgentConfigs(db)
 }

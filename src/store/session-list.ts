@@ -1,5 +1,4 @@
 import { sql, type Kysely } from 'kysely'
-import { FairYield } from '../lib/async/fair-yield.ts'
 import { batches } from '../lib/batches.ts'
 import { defined } from '../lib/defined.ts'
 import type { SessionQuery } from '../session/store.ts'
@@ -8,7 +7,7 @@ import type { Database } from './schema.ts'
 import { shortColumns, type ShortRow } from './session-rows.ts'
 import { strict } from './text.ts'
 
-/** Sessions per page of a search, and the bytes of their histories: PGlite searches a mebibyte in 10 to 14 ms. */
+/** Sessions per page of a search, and the bytes of their histories: a mebibyte takes about 10 ms. */
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024
 
@@ -87,13 +86,10 @@ function inOrder(
   return rows
 }
 
-/** Bytes of history per statement: the database may have a single connection, and other callers need it. */
+/** Bytes of history per statement: searches must not keep the connections from other callers for long. */
 const bytesAtOnce = 4 * 1024 * 1024
 /** Messages of one session per statement. */
 const messagesAtOnce = 10_000
-
-/** Shared by all searches: one statement per iteration of the event loop. */
-const statements = new FairYield(1)
 
 /**
  * Returns the first sessions, up to `limit`, with a title or a message that matches the pattern. No index helps, so it searches the
@@ -111,7 +107,6 @@ async function matching(
     const ids = isLong ? await matchingLong(db, first.id, pattern) : await matchingShort(db, group, pattern)
     found.push(...group.map(({ id }) => id).filter((id) => ids.has(id)))
     if (found.length >= limit) return found.slice(0, limit)
-    await statements.next()
   }
   return found
 }
@@ -143,7 +138,6 @@ async function matchingLong(db: Kysely<Database>, id: string, pattern: string): 
   const titled = db.selectFrom('sessions').select('id').where('id', '=', id).where('title', 'ilike', pattern)
   if ((await titled.executeTakeFirst()) !== undefined) return new Set([id])
   for (let last: number | null = 0; last !== null;) {
-    await statements.next()
     const { rows } = await sql<{ found: boolean | null; last: number | null }>`
       select bool_or(content ilike ${pattern}) as found, max(position) as last from (
         select *, sum(octet_length(content)) over (order by position) - octet_length(content) as before from (

@@ -1,8 +1,10 @@
 import { sql, type Kysely } from 'kysely'
 import type { Session } from '../session/session.ts'
+import { sessionEntry } from '../session/log-entries.ts'
 import type { MeteredSession, SessionStore } from '../session/store.ts'
 import { agentConfigRow, putAgentConfig, readAgentConfigs, readInstructions, readSkills } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
+import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { sessionHistory } from './session-history.ts'
@@ -14,7 +16,7 @@ import { headColumns, sessionOf, shortColumns, sizeColumns, toSession } from './
 import type { HeadRow, ShortRow } from './session-rows.ts'
 import { lenientJson, strict } from './text.ts'
 
-export function sessionStore(db: Kysely<Database>): SessionStore {
+export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionStore {
   const short = async (row: ShortRow | undefined): Promise<Session | undefined> =>
     row && toSession(row, (await readAgentConfigs(db, [row.agentConfigHash])).get(row.agentConfigHash))
   const metered = () =>
@@ -37,7 +39,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         artifacts: lenientJson(artifacts),
       }
       const config = configOf === undefined ? await agentConfigRow(agentConfig) : undefined
-      await db.transaction().execute(async (transaction) => {
+      await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, session.id)
         if (config !== undefined) await putAgentConfig(transaction, config)
         const agentConfigHash = config?.hash ?? hashOfSession(configOf)
@@ -47,6 +49,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
           .execute()
         await insertMessages(transaction, session.id, messages)
         await insertSessionEvents(transaction, session.id, [event])
+        note(session.orgId, sessionEntry('created', session), sessionEntry(session.activity, session))
       })
     },
 
@@ -92,7 +95,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         .execute()
     },
 
-    commit: committer(db),
+    commit: committer(db, writer),
 
     async lastSequence(sessionId) {
       const row = await db.selectFrom('sessions').select('lastSequence').where('id', '=', sessionId).executeTakeFirst()
@@ -121,7 +124,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return rows.map(({ id }) => id)
     },
 
-    deleteSessions: (ids) => deleteSessions(db, ids),
+    deleteSessions: (ids) => deleteSessions(db, writer, ids),
   }
 }
 

@@ -1,26 +1,30 @@
 import type { Kysely, Transaction } from 'kysely'
+import { attachmentEntry, volumeEntry, volumeSnapshotEntry } from '../sandbox/log-entries.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
+import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { anyOf, present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
-export function volumeStore(db: Kysely<Database>) {
+export function volumeStore(db: Kysely<Database>, writer: LogWriter) {
   return {
     async reserveVolume(id) {
       await remember(db, id)
     },
 
-    async insertVolume({ name, source, ...rest }, creation) {
+    async insertVolume(volume, creation) {
+      const { name, source, ...rest } = volume
       const texts = { name: strict(name, 'name'), source: source === undefined ? null : strict(source, 'from') }
-      await db.transaction().execute(async (transaction) => {
+      await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, rest.id)
         await transaction
           .insertInto('volumes')
           .values({ ...rest, ...texts, hostId: ownHost })
           .execute()
         await transaction.deleteFrom('volumeRemains').where('id', '=', rest.id).execute()
+        note(rest.orgId, volumeEntry('created', volume))
       })
     },
 
@@ -40,14 +44,16 @@ export function volumeStore(db: Kysely<Database>) {
       return rows.map(present)
     },
 
-    async insertVolumeSnapshot({ name, ...rest }, creation) {
-      await db.transaction().execute(async (transaction) => {
+    async insertVolumeSnapshot(snapshot, creation) {
+      const { name, ...rest } = snapshot
+      await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, rest.id)
         await transaction
           .insertInto('volumeSnapshots')
           .values({ ...rest, name: strict(name, 'name') })
           .execute()
         await transaction.deleteFrom('volumeRemains').where('id', '=', rest.id).execute()
+        note(rest.orgId, volumeSnapshotEntry('created', snapshot))
       })
     },
 
@@ -62,14 +68,17 @@ export function volumeStore(db: Kysely<Database>) {
     },
 
     async deleteVolume(id) {
-      return await db.transaction().execute(async (transaction) => {
-        for (const table of ['volumeSnapshots', 'volumes'] as const) {
-          const { numDeletedRows } = await transaction.deleteFrom(table).where('id', '=', id).executeTakeFirstOrThrow()
-          if (numDeletedRows === 0n) continue
-          await remember(transaction, id)
-          return true
-        }
-        return false
+      return await writer.transaction(db, async (transaction, note) => {
+        const snapshots = transaction.deleteFrom('volumeSnapshots').where('id', '=', id).returningAll()
+        const snapshot = await snapshots.executeTakeFirst()
+        if (snapshot === undefined) {
+          const volumes = transaction.deleteFrom('volumes').where('id', '=', id).returningAll()
+          const volume = await volumes.executeTakeFirst()
+          if (volume === undefined) return false
+          note(volume.orgId, volumeEntry('deleted', present(volume)))
+        } else note(snapshot.orgId, volumeSnapshotEntry('deleted', snapshot))
+        await remember(transaction, id)
+        return true
       })
     },
 
@@ -101,11 +110,18 @@ export function volumeStore(db: Kysely<Database>) {
     },
 
     async detachVolumes(sandboxId) {
-      await db
-        .deleteFrom('volumeAttachments')
-        .where('sandboxId', 'in', stopped(db))
-        .where('sandboxId', '=', sandboxId)
-        .execute()
+      await writer.transaction(db, async (transaction, note) => {
+        const detached = await transaction
+          .deleteFrom('volumeAttachments')
+          .using('volumes')
+          .whereRef('volumes.id', '=', 'volumeAttachments.volumeId')
+          .where('sandboxId', 'in', stopped(db))
+          .where('sandboxId', '=', sandboxId)
+          .returningAll('volumeAttachments')
+          .returning('volumes.orgId')
+          .execute()
+        for (const { orgId, ...attachment } of detached) note(orgId, attachmentEntry('detached', attachment))
+      })
     },
 
     async stoppedHolders() {

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { acpCommand } from '../../src/agent/acp/process.ts'
 import { toolOf } from '../../src/agent/acp/events.ts'
+import type { AgentEvent } from '../../src/protocol/agent.ts'
 import { all, assertTurn, result } from './conformance.ts'
 import { processes, World } from './world.ts'
 
@@ -69,6 +70,38 @@ test('acp: invalid output of a program is ignored, and a call without an end is 
   }
   assert.deepEqual(agent.rejected, [])
   assert.equal(await agent.shutdown(), 0)
+})
+
+test('acp: what is too large for an event is told, and the rest arrives', { timeout }, async () => {
+  await using world = await World.create()
+  await using agent = await world.agent({ harness: faulty('large') })
+  const textOf = (events: AgentEvent[]) => {
+    const [answer] = all(events, 'assistant')
+    const [block] = answer?.message.content ?? []
+    return block?.type === 'text' ? block.text : ''
+  }
+  const whole = await agent.turn('msg_whole', 'say 500000')
+  assert.equal(textOf(whole).length, 500_000)
+  assert.deepEqual(all(whole, 'error'), [])
+  for (const length of [3_900_000, 6_000_000]) {
+    const events = await agent.turn(`msg_${length}`, `say ${length}`)
+    const kept = 512 * 1024
+    assert.equal(textOf(events), `${'a'.repeat(kept)}… [${length - kept} characters cut]`)
+    const [error, ...others] = all(events, 'error')
+    assert.deepEqual([error?.code, error?.fatal, others], ['output_cut', false, []])
+    assert.match(error?.message ?? '', new RegExp(`${length - kept} characters of an answer`))
+    assert.equal(result(events).subtype, 'success')
+  }
+  const lost = await agent.turn('msg_lost', 'say 20000000')
+  assert.match(all(lost, 'error')[0]?.message ?? '', /a message of the agent with 200001\d\d bytes/)
+  assert.equal(result(lost).subtype, 'success')
+  const calls = await agent.turn('msg_calls', 'call often')
+  assert.match(all(calls, 'error')[0]?.message ?? '', /3 tool calls/)
+  const unanswered = await agent.turn('msg_unanswered', 'end at length')
+  assert.equal(result(unanswered).subtype, 'error_during_execution')
+  assert.match(result(unanswered).result, /more than can be read/)
+  assert.equal(result(await agent.turn('msg_next', 'hello')).result, 'You said hello.')
+  assert.deepEqual(agent.rejected, [])
 })
 
 test(

@@ -35,6 +35,8 @@ export class AgentProcess implements AsyncDisposable {
   ) {
     this.#child = spawn(process.execPath, [entry, harness], {
       stdio: ['pipe', 'pipe', 'pipe'],
+      // As the guest starts it: in a session and a process group of its own.
+      detached: true,
       cwd: folder,
       env: {
         PATH: process.env['PATH'] ?? '',

@@ -211,11 +211,15 @@ test('agent: system prompt and skills reach the model, and the token reaches nei
   await assertCleanEnd(agent)
 
   await using demo = await world.agent()
-  const environment = await demo.turn('msg_2', 'run: env; cat /proc/self/environ')
+  const environment = await demo.turn('msg_2', 'run: env; cat /proc/self/environ /proc/$PPID/environ')
   assert.match(JSON.stringify(environment), /PATH=/)
-  assert.ok(!JSON.stringify(environment).includes(token))
+  assert.doesNotMatch(JSON.stringify(environment), /ATOLL_GATEWAY_TOKEN/)
   assert.ok(existsSync(join(world.folder, 'agent/.atoll/pi/conversation.jsonl')))
   assert.ok(!readFileSync(join(world.folder, 'agent/.atoll/pi/conversation.jsonl'), 'utf8').includes(token))
+  // What finds the token in memory can print it.
+  const [half, otherHalf] = [token.slice(0, 5), token.slice(5)]
+  const printed = result(await demo.turn('msg_3', `run: printf %s%s ${half} ${otherHalf}`))
+  assert.match(printed.result, /\[concealed\]/)
   await assertCleanEnd(demo)
 })
 

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { processTree } from '../../src/agent/process-groups.ts'
 import type { AgentEvent, AgentEventOf } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
-import { assertStrangersRefused, filesWith, keyNames } from './listening.ts'
+import { assertStrangersRefused, commandThatAsks, filesWith, keyNames } from './listening.ts'
 import { processes, token, World } from './world.ts'
 
 interface HarnessUnderTest {
@@ -74,6 +75,7 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
   after(async () => {
     await agent[Symbol.asyncDispose]()
     await world[Symbol.asyncDispose]()
+    assert.deepEqual(world.warnings, [], 'the gateway serves all that the harness sends')
   })
 
   async function turn(content: string): Promise<AgentEvent[]> {
@@ -182,6 +184,16 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
   })
 
   check(
+    'a command that asks the model with the key of its environment is refused, and the program is served',
+    async () => {
+      if (!needsProxy) return assert.equal(await credentialOfCommands(), undefined)
+      const answer = `${world.folder}/answer`
+      assert.equal(result(await turn(`run: ${commandThatAsks(world.folder, answer)}`)).subtype, 'success')
+      assert.match(readFileSync(answer, 'utf8'), /^403 .*not_the_agent/)
+    },
+  )
+
+  check(
     'a killed process leaves its conversation to the next, which has another credential and keeps max_turns',
     async () => {
       const credential = await credentialOfCommands()
@@ -189,6 +201,8 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
       const written = JSON.stringify(agent.events) + agent.stderr
       assert.ok(!written.includes(token))
       assert.deepEqual(filesWith(world.folder, token), [], 'the token is on the disk')
+      const environments = processTree(agent.pid).map((pid) => readFileSync(`/proc/${pid}/environ`, 'utf8'))
+      assert.ok(!environments.join().includes(token), 'the token is in an environment')
       if (credential !== undefined) {
         assert.doesNotMatch(JSON.stringify(agent.events) + agent.stderr, new RegExp(credential))
         assert.match(JSON.stringify(agent.events), /_API_KEY=\[[^\]]+\]/)

@@ -50,6 +50,17 @@ function prompt(id, text) {
   if (text === 'deaf') return
   if (text.startsWith('run: ')) return run(id, text.slice('run: '.length))
   if (text === 'die') process.exit(9)
+  if (text.startsWith('say ')) {
+    const answer = 'a'.repeat(Number(text.slice('say '.length)))
+    update({ sessionUpdate: 'agent_message_chunk', content: { type: 'text', text: answer } })
+    return send({ id, result: { stopReason: 'end_turn' } })
+  }
+  if (text === 'call often') {
+    const call = { sessionUpdate: 'tool_call', kind: 'read', status: 'pending' }
+    for (let number = 0; number < 1003; number++) update({ ...call, toolCallId: `c${number}`, title: 'Look' })
+    return send({ id, result: { stopReason: 'end_turn' } })
+  }
+  if (text === 'end at length') return send({ id, result: { stopReason: 'end_turn', _meta: 'a'.repeat(20_000_000) } })
   if (text === 'fail') return send({ id, error: { code: -32603, message: 'something broke' } })
   process.stdout.write('warning: not JSON\n{"jsonrpc":"2.0","id":99,"result":{}}\n{"jsonrpc":"2.0","method":7}\n')
   update({ sessionUpdate: 'of_a_newer_version', what: 1 })

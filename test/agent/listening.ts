@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { linksIn, textOf } from '../../src/agent/proc.ts'
 import { processTree } from '../../src/agent/process-groups.ts'
 import type { AgentProcess } from './agent-process.ts'
 import type { World } from './world.ts'
@@ -44,7 +45,7 @@ async function ask(
 
 const statusOf = (answer: string) => Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0)
 
-/** Requests of whoever has not the credential, and those that have it but come by another name. */
+/** Requests of whoever has not the credential, and those that have it but come by another name or from another process. */
 function strangers(port: number, credential: string): Record<string, Ask> {
   const host = `127.0.0.1:${port}`
   const right = `x-api-key: ${credential}`
@@ -67,13 +68,15 @@ function strangers(port: number, credential: string): Record<string, Ask> {
     'another host in the line': { host, target: `http://evil.example/anthropic/v1/messages`, headers: [right] },
     'a tunnel': { host, method: 'CONNECT', target: host, headers: [right] },
     'another method': { host, method: 'GET', headers: [right] },
+    'another process, with the key of one wire': { host, headers: [right] },
+    'another process, with the key of the other': { host, headers: [`Authorization: Bearer ${credential}`] },
     'another path': { host, target: '/anthropic/v1/complete', headers: [right] },
   }
 }
 
 /**
- * Asserts, while a command runs, that no listener of the agent calls the model for a client without its credential, or under another
- * host name.
+ * Asserts, while a command runs, that no listener of the agent calls the model for a client without its credential, under another host
+ * name, or in another process than the program's.
  */
 export async function assertStrangersRefused(world: World, agent: AgentProcess, needsProxy: boolean): Promise<void> {
   const ports = listeningPorts(processTree(agent.pid))
@@ -100,26 +103,33 @@ export async function assertStrangersRefused(world: World, agent: AgentProcess, 
   if (!needsProxy) return
   assert.ok(Buffer.from(credential, 'base64url').length >= 32)
   assert.deepEqual(filesWith(world.folder, credential), [], 'the credential is on the disk')
-  const answers = await Promise.all(ports.flatMap((port) => known(port, credential)))
-  const served = answers.filter((status) => status === 200).length
-  assert.equal(served, 2 * wires.length, 'one port calls the model for a client with the credential')
-  assert.equal(world.asked, asked + 2 * wires.length)
 }
 
-/** As the clients of both wires send it. */
-function known(port: number, credential: string): Promise<number>[] {
-  const host = `127.0.0.1:${port}`
-  return wires.flatMap(([path, body]) =>
-    [`x-api-key: ${credential}`, `Authorization: Bearer ${credential}`].map(async (header) =>
-      statusOf(await ask(port, path, body, { host, headers: [header] })),
-    ),
-  )
+/**
+ * A command that asks the model with what it has inherited, as the client of Anthropic's wire does. The file gets the status and the
+ * body of the answer.
+ */
+export function commandThatAsks(folder: string, answer: string): string {
+  const script = join(folder, 'ask.py')
+  writeFileSync(script, askScript)
+  return `python3 ${script} ${answer}`
 }
+
+const [anthropicPath, anthropicBody] = wires[0]!
+const askScript = `
+import os, sys, urllib.error, urllib.request
+headers = {'content-type': 'application/json', 'x-api-key': os.environ['ANTHROPIC_API_KEY']}
+url = os.environ['ANTHROPIC_BASE_URL'] + '${anthropicPath.slice('/anthropic'.length)}'
+request = urllib.request.Request(url, b'${JSON.stringify(anthropicBody)}', headers)
+try: answer = urllib.request.urlopen(request)
+except urllib.error.HTTPError as error: answer = error
+open(sys.argv[1], 'w').write(f'{answer.status} {answer.read().decode()}')
+`
 
 /** The TCP ports on which any of the processes listens (proc(5), proc_pid_net(5)). */
 function listeningPorts(pids: readonly number[]): number[] {
-  const held = new Set(pids.flatMap((pid) => links(`/proc/${pid}/fd`)))
-  const lines = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((path) => read(path).split('\n'))
+  const held = new Set(pids.flatMap((pid) => linksIn(`/proc/${pid}/fd`)))
+  const lines = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((path) => textOf(path).split('\n'))
   const ports = new Set<number>()
   for (const line of lines) {
     const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/)
@@ -130,7 +140,7 @@ function listeningPorts(pids: readonly number[]): number[] {
 
 /** What the processes have for a name in the environment with which they were started. */
 function environmentValues(pids: readonly number[], name: string): string[] {
-  const entries = pids.flatMap((pid) => read(`/proc/${pid}/environ`).split('\0'))
+  const entries = pids.flatMap((pid) => textOf(`/proc/${pid}/environ`).split('\0'))
   const values = entries.filter((entry) => entry.startsWith(`${name}=`)).map((entry) => entry.slice(name.length + 1))
   return [...new Set(values)]
 }
@@ -138,7 +148,7 @@ function environmentValues(pids: readonly number[], name: string): string[] {
 /** The files below a folder that hold a text. */
 export function filesWith(folder: string, text: string): string[] {
   const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
-  return files.map((entry) => join(entry.parentPath, entry.name)).filter((path) => read(path).includes(text))
+  return files.map((entry) => join(entry.parentPath, entry.name)).filter((path) => textOf(path).includes(text))
 }
 
 /** Sends bytes to a port of the loopback and returns all that comes back; nothing when the connection is cut. */
@@ -151,29 +161,4 @@ async function sendRaw(port: number, head: readonly string[], body = ''): Promis
   socket.once('close', () => resolve(received))
   socket.write(`${head.join('\r\n')}\r\n\r\n${body}`)
   return await promise
-}
-
-function links(folder: string): string[] {
-  try {
-    return readdirSync(folder).map((name) => link(join(folder, name)))
-  } catch {
-    return []
-  }
-}
-
-function link(path: string): string {
-  try {
-    return readlinkSync(path)
-  } catch {
-    return ''
-  }
-}
-
-/** Empty for what has ended meanwhile. */
-function read(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch {
-    return ''
-  }
 }

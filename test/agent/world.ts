@@ -19,6 +19,8 @@ type Configure = Extract<AgentCommandInput, { type: 'configure' }>
 export class World implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-test-'))
   readonly usage: RecordedUsage[] = []
+  /** What the gateway kept out of requests. */
+  readonly warnings: string[] = []
   isBudgetSpent = false
   /** Requests that the gateway has had. */
   asked = 0
@@ -53,6 +55,7 @@ export class World implements AsyncDisposable {
       },
       upstreams: { ...upstreams, demo: { baseUrl: demo.baseUrl } },
       sandboxAt: () => 'sb-test',
+      warnSession: async (_sessionId, _code, message) => void world.warnings.push(message),
       log: silentLog,
     }
     let gateway = new Gateway(options)

@@ -170,3 +170,39 @@ test('body: files and previews stream: a body of 256 MiB leaves the memory flat 
   inside.closeAllConnections()
   inside.close()
 })
+
+test('body: of many faults the first is told, whatever the body is about', async () => {
+  const { api } = world
+  const cases: [path: string, body: object, field: string][] = [
+    ['/api/sandboxes', { volumes: Array.from({ length: 9000 }, () => ({})) }, 'volumes.0.name'],
+    ['/api/sandboxes', { image: { steps: Array.from({ length: 33_000 }, () => ({})) } }, 'image.steps.0.type'],
+    [
+      '/api/snapshots',
+      {
+        name: 'a',
+        image: {
+          steps: [{ type: 'add_dir', args: { path: '/a', files: Array.from({ length: 99_000 }, () => ({})) } }],
+        },
+      },
+      'image.steps.0.args.files.0.relativePath',
+    ],
+    ['/v1/sessions', { prompt: 'a', user_id: 'u', volumes: Array(9000).fill(0) }, 'volumes.0'],
+    ['/api/sandboxes', { metadata: { a: '\u0001'.repeat(100_000) } }, 'metadata'],
+    ['/api/sandboxes', { envs: { A: 'x'.repeat(200_000) } }, 'envs'],
+  ]
+  for (const [path, body, field] of cases) {
+    const answer = await api.post(path, body)
+    assert.equal(answer.status, 400, answer.text.slice(0, 300))
+    assert.ok(answer.text.includes(field), `${field}: ${answer.text.slice(0, 300)}`)
+  }
+})
+
+test('body: an object with more fields than any request needs is refused before it is made', async () => {
+  const fields = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [`A${index}`, '']))
+  const refused = await world.api.post('/api/sandboxes', { envs: fields(1001) })
+  assert.deepEqual([refused.status, refused.body.code], [413, 'too_large'])
+  assert.match(refused.body.error, /more than 1000 fields/)
+  const made = await world.api.post('/api/sandboxes', { envs: fields(1000) })
+  assert.equal(made.status, 201, made.text)
+  await world.api.delete(`/api/sandboxes/${made.body.sandboxID}`)
+})

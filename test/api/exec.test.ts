@@ -22,7 +22,6 @@ test('exec: a command runs to its end and answers what came of it', async () => 
   })
   assert.deepEqual(run.body, { exitCode: 4, stdout: 'hello you\n/tmp\n', stderr: 'no\n' })
   assert.equal((await api.post(path('/run'), { cmd: 'echo', args: ['a b', '$X'] })).body.stdout, 'a b $X\n')
-  assert.equal((await api.post(path('/run'), { cmd: 'sleep 30', timeout: 1 })).body.exitCode, 124)
   for (const body of [
     {},
     { cmd: '' },
@@ -36,6 +35,31 @@ test('exec: a command runs to its end and answers what came of it', async () => 
   for (const suffix of ['/run-async', '']) {
     const { status, body } = await api.post(path(suffix), { cmd: 'x', timeout: -1 })
     assert.deepEqual([status, body.field], [400, 'timeout'], suffix)
+  }
+})
+
+test('exec: a timeout is told from an exit with the same status, in each answer', async () => {
+  const { api } = world
+  const late = { cmd: 'sleep 30', timeout: 1 }
+  const own = { cmd: 'exit 124' }
+  const ran = { exitCode: 124, stdout: '', stderr: '' }
+  assert.deepEqual((await api.post(path('/run'), late)).body, { ...ran, timedOut: true })
+  assert.deepEqual((await api.post(path('/run'), own)).body, ran)
+  for (const [body, end] of [
+    [late, { timedOut: true }],
+    [own, {}],
+  ] as const) {
+    const { execId } = (await api.post(path('/run-async'), body)).body
+    let state = (await api.get(path(`/${execId}/result`))).body
+    while (state.running) state = (await api.get(path(`/${execId}/result`))).body
+    assert.deepEqual(state, { running: false, ...ran, ...end })
+
+    const { sessionID } = (await api.post(path(''), body)).body
+    const client = await attach(sessionID)
+    assert.equal(await client.closed, 1000)
+    assert.deepEqual([...(client.frames.at(-1) ?? [])], [3, 0, 0, 0, 124, ...('timedOut' in end ? [1] : [])])
+    const listed = (await api.get(path(''))).body.find((one: { sessionID: string }) => one.sessionID === sessionID)
+    assert.deepEqual([listed.exitCode, listed.timedOut], [124, 'timedOut' in end ? true : undefined])
   }
 })
 
@@ -252,7 +276,7 @@ test('exec: a terminal carries raw bytes both ways, replays, resizes and ends', 
   assert.equal((await api.post(`${pty}/ps-unknown00000/resize`, { cols: 1, rows: 1 })).status, 404)
 })
 
-test('exec client: a client that reads nothing costs a bounded buffer, and holds up neither the process nor other clients', async (t) => {
+test('exec client: a client that reads nothing costs a bounded buffer, and is let go for the process and other clients', async (t) => {
   const { machines } = world
   const dialled: Socket[] = []
   const { dial } = machines
@@ -279,7 +303,7 @@ test('exec client: a client that reads nothing costs a bounded buffer, and holds
   assert.ok(taken < total / 10, `${taken} bytes were taken from the sandbox for it`)
   deaf.socket.resume()
   await deaf.closed
-  assert.equal(deaf.frames.at(-1)?.[0], 3, 'it gets what is kept, and the end')
+  assert.equal(deaf.frames.at(-1)?.[0], 1, 'it gets what was sent to it, and no exit')
   assert.ok(deaf.bytes < total / 10)
   const { body } = await world.api.get(`/api/sandboxes/${id}/exec/${execId}/result`)
   assert.deepEqual([body.stdout.length, body.stderr], [1024 * 1024, 'done\n'])

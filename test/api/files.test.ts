@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
-import { request as httpRequest } from 'node:http'
+import { type IncomingMessage, request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { Atoll, DiskFullError, InvalidRequestError, Sandbox } from '../../sdk/src/index.ts'
 import { exchange } from '../support/api-client.ts'
 import { useWorld, makeWorld } from '../support/world.ts'
 
@@ -69,7 +72,32 @@ test('file: HEAD tells size and type without a body', async () => {
   writeFileSync(join(folder, 'head.txt'), '0123456789')
   const head = await world.api.send('HEAD', inFolder('head.txt'))
   assert.deepEqual([head.status, head.headers['content-length'], head.text], [200, '10', ''])
-  assert.equal((await world.api.send('HEAD', inFolder('none'))).status, 404)
+  const none = await world.api.send('HEAD', inFolder('none'))
+  assert.deepEqual([none.status, none.headers['x-error-code']], [404, 'not_found'])
+})
+
+test('file: HEAD of what cannot be read is refused as GET is', async () => {
+  execFileSync('mkfifo', [join(folder, 'fifo')])
+  for (const path of [join(folder, 'fifo'), '/dev/null', folder]) {
+    const url = files(path)
+    for (const method of ['HEAD', 'GET']) assert.equal((await world.api.send(method, url)).status, 400, path)
+  }
+  const client = new Atoll({ url: world.origin, apiKey: world.api.key })
+  const sandbox = await Sandbox.connect(id, { client })
+  await assert.rejects(sandbox.files.size('/dev/null'), (error) => {
+    return error instanceof InvalidRequestError && /no regular file/.test(error.message)
+  })
+})
+
+test('file: one whose size the file system makes up arrives whole, and HEAD and ranges know its length', async () => {
+  for (const path of ['/sys/kernel/mm/transparent_hugepage/enabled', '/proc/version']) {
+    const url = files(path)
+    const content = readFileSync(path, 'utf8')
+    assert.equal((await world.api.get(url)).text, content)
+    assert.equal((await world.api.send('HEAD', url)).headers['content-length'], String(content.length))
+    const last = await world.api.get(url, { headers: { range: 'bytes=-3' } })
+    assert.deepEqual([last.status, last.text], [206, content.slice(-3)])
+  }
 })
 
 test('file: ranges are honoured, suffixes too; one that cannot be satisfied is 416', async () => {
@@ -136,6 +164,40 @@ test('file: an upload over the limit answers 413 and leaves the old file, said o
     readdirSync(folder).filter((name) => name.includes('atoll') || name.startsWith('.')),
     [],
   )
+})
+
+test('file: an upload onto a full disk answers 507, and 503 while that of the host is full, and leaves the old file', async (t) => {
+  const { api, machines } = world
+  const small = join(folder, 'small')
+  mkdirSync(small)
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', small])
+  t.after(() => {
+    machines.diskReport = { ...machines.diskReport, state: 'ok' }
+    execFileSync('umount', [small])
+  })
+  await api.put(inFolder('small/kept'), Buffer.from('old'))
+  const large = Buffer.alloc(2_000_000)
+  const full = await api.put(inFolder('small/kept'), large)
+  assert.deepEqual([full.status, full.body.code], [507, 'disk_full'])
+  assert.equal(full.headers['retry-after'], undefined)
+  const { body } = await api.post(`/api/sandboxes/${id}/files/upload-url`, { path: join(small, 'other') })
+  const signed = await exchange(body.url, { method: 'PUT', payload: large })
+  assert.deepEqual([signed.status, signed.body.code], [507, 'disk_full'])
+  const sandbox = await Sandbox.connect(id, { client: new Atoll({ url: world.origin, apiKey: api.key }) })
+  await assert.rejects(sandbox.files.write(join(small, 'other'), large), DiskFullError)
+  // The pool fills up while the upload is under way.
+  const upload = httpRequest(world.origin + inFolder('small/kept'), {
+    method: 'PUT',
+    headers: { 'x-api-key': api.key, 'content-length': String(large.length) },
+  })
+  const answered = once(upload, 'response') as Promise<[IncomingMessage]>
+  upload.write(large.subarray(0, 100_000))
+  while (readdirSync(small).length < 2) await new Promise((resolve) => setTimeout(resolve, 5))
+  machines.diskReport = { ...machines.diskReport, state: 'low' }
+  upload.end(large.subarray(100_000))
+  const [{ statusCode, headers }] = await answered
+  assert.deepEqual([statusCode, headers['retry-after']], [503, '60'])
+  assert.deepEqual([readdirSync(small), readFileSync(join(small, 'kept'), 'utf8')], [['kept'], 'old'])
 })
 
 test('file: an upload that breaks off leaves the old file and nothing else', async () => {

@@ -51,6 +51,31 @@ test('http: unknown addresses answer 404 in the shape of their half', async () =
   assert.equal((await api.raw('PATCH', '/api/sandboxes')).status, 404)
 })
 
+test('http: a broken percent escape is refused and named, in the path and in the query, before anything is done', async () => {
+  const { api } = world
+  const id = await world.sandbox()
+  for (const broken of ['%', '%z', '%4', '%zz', '%ff', '%E0%A4%A', 'a%u0041', '%%41']) {
+    for (const path of [
+      `/api/sandboxes/${broken}`,
+      `/api/sandboxes?status=${broken}`,
+      `/api/sandboxes/${id}/files?path=/tmp/${broken}`,
+      `/v1/sessions/${broken}`,
+      `/v1/sessions?user_id=${broken}`,
+      `/docs?${broken}`,
+    ]) {
+      const answer = await api.raw('GET', path)
+      const told = answer.body
+      const { message, code } = path.startsWith('/v1') ? told.error : { message: told.error, code: told.code }
+      assert.deepEqual([answer.status, code], [400, 'invalid_request'], path)
+      assert.match(message, /percent sign that is not followed by two hexadecimal digits/, path)
+    }
+    const written = await api.raw('PUT', `/api/sandboxes/${id}/files?path=/tmp/${broken}`, { body: 'x' })
+    assert.equal(written.status, 400)
+  }
+  const listed = await api.get(`/api/sandboxes/${id}/files/list?path=${encodeURIComponent('/tmp/50% of ü+')}`)
+  assert.equal(listed.status, 404)
+})
+
 test('http: ids that no id can be answer 404, whatever is in them', async () => {
   const { api, logs } = world
   const long = [100, 101, 150, 16_000].map((length) => 'x'.repeat(length))

@@ -97,7 +97,7 @@ test('idempotency: of requests that come at the same time one runs, and the othe
   for (const { status, body } of answers) assert.ok(status === 201 || body.code === 'conflict')
 })
 
-test('idempotency: a failure of the server, a rate limit and a state are not kept; a refusal of the request is', async () => {
+test('idempotency: a failure of the server, a rate limit, a state and a lack are not kept; a refusal of the request is', async () => {
   const { api, sandboxes, sessions } = world
   const { create } = sandboxes
   const failures = [new ServiceError('no_capacity', 'full'), new ServiceError('rate_limited', 'too many run')]
@@ -119,10 +119,27 @@ test('idempotency: a failure of the server, a rate limit and a state are not kep
   const forked = await fork()
   assert.equal(forked.status, 201)
   assert.equal((await fork()).body.id, forked.body.id)
-  const refused = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('refused'))
-  assert.equal(refused.status, 404)
-  const again = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('refused'))
-  assert.deepEqual([again.status, again.body, again.headers['idempotent-replayed']], [404, refused.body, 'true'])
+  const lacking = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('lacking'))
+  const still = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('lacking'))
+  assert.deepEqual([lacking.status, still.status, still.headers['idempotent-replayed']], [404, 404, undefined])
+  assert.equal((await api.post('/api/sandboxes', {}, keyed('lacking'))).status, 201, 'the key is free')
+  const refused = await api.post('/api/sandboxes', { memoryMB: 999_999_999 }, keyed('refused'))
+  assert.equal(refused.status, 400)
+  const again = await api.post('/api/sandboxes', { memoryMB: 999_999_999 }, keyed('refused'))
+  assert.deepEqual([again.status, again.body, again.headers['idempotent-replayed']], [400, refused.body, 'true'])
+})
+
+test('idempotency: what a request lacked at first is used by its repeat', async () => {
+  const { api } = world
+  const id = await world.sandbox()
+  const snapshot = () => api.post('/api/volumes/late/snapshots', { name: 's' }, keyed('late-snapshot'))
+  assert.equal((await snapshot()).status, 404)
+  await api.post('/api/volumes', { name: 'late' })
+  assert.equal((await snapshot()).status, 201)
+  assert.equal((await snapshot()).headers['idempotent-replayed'], 'true')
+  const run = await api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'true' }, keyed('run'))
+  assert.deepEqual([run.status, run.body.code], [400, 'invalid_request'])
+  assert.match(run.body.error, /Idempotency-Key.*run-async/)
 })
 
 /** A call of every route that creates, and what there is afterwards. */

@@ -69,6 +69,20 @@ test('preview error: a server that sends interim answers for ever is disconnecte
   assert.ok(sent > 0)
 })
 
+test('preview: a server inside may send hundreds of interim answers before its answer', async () => {
+  const working = createServer((socket) => {
+    socket.on('error', () => {})
+    socket.once('data', () => {
+      const interim = ['103 Early Hints\r\nLink: </a>', '102 Processing'].map((line) => `HTTP/1.1 ${line}\r\n\r\n`)
+      socket.end(`${interim.join('').repeat(200)}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone`)
+    })
+  })
+  const host = hostOf(preview.id, await listen(working))
+  const { status, text } = await preview.ask('/', {}, host)
+  assert.deepEqual([status, text], [200, 'done'])
+  working.close()
+})
+
 test('preview error: a request with two hosts is refused', async () => {
   for (const upgrade of ['', 'Connection: Upgrade\r\nUpgrade: websocket\r\n']) {
     const socket = connect(preview.world.port, '127.0.0.1')
@@ -197,6 +211,7 @@ test('preview wake: a refused wake is answered with the status of its error, and
     ['unavailable', 503, '1'],
     ['no_capacity', 503, '1'],
     ['full_checkpoint_unavailable', 503, '1'],
+    ['memory_not_restorable', 409],
   ]
   restoring(t, previews, 'dial')
   for (const [code, status, retryAfter] of cases) {

@@ -160,7 +160,7 @@ test('session: a message that waits can be taken back by its owner, once', async
 
 interface Events {
   response: Response
-  text: string
+  readonly text: string
   until(pattern: RegExp): Promise<void>
   ended: Promise<void>
   close(): void
@@ -171,11 +171,16 @@ async function follow(id: string, query = '', headers: Record<string, string> = 
   const url = `${world.origin}/v1/sessions/${id}/events?api_key=${world.api.key}${query}`
   const response = await fetch(url, { headers, signal: aborted.signal })
   let told: () => void = () => {}
+  const parts: string[] = []
+  // Of megabytes, which are not to be looked through again with each part.
+  let end = ''
   const events: Events = {
     response,
-    text: '',
+    get text() {
+      return parts.join('')
+    },
     async until(pattern) {
-      while (!pattern.test(events.text.slice(-1_100_000))) {
+      while (!pattern.test(end)) {
         await new Promise<void>((resolve) => {
           told = resolve
         })
@@ -187,7 +192,9 @@ async function follow(id: string, query = '', headers: Record<string, string> = 
   const read = async () => {
     try {
       for await (const chunk of response.body ?? []) {
-        events.text += Buffer.from(chunk as Uint8Array).toString()
+        const part = Buffer.from(chunk as Uint8Array).toString()
+        parts.push(part)
+        end = (end + part).slice(-1_100_000)
         told()
       }
     } catch (error) {

@@ -9,6 +9,7 @@ import { loadBench } from './load.ts'
 import type { Comparison } from './measure.ts'
 import { memoryBench } from './memory.ts'
 import { type BenchName, optionsOf } from './options.ts'
+import { outputBench } from './output.ts'
 import { jsonReport, table } from './report.ts'
 import { sizesBench } from './sizes.ts'
 import { startBench } from './start.ts'
@@ -23,6 +24,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   images: imagesBench,
   memory: shared(memoryBench),
   stream: shared(streamBench),
+  output: shared(outputBench),
   load: shared(loadBench),
   alternatives: shared(alternativesBench),
   growth: growthBench,

@@ -2,14 +2,13 @@
  * `node growth-fixture.ts DATA_DIR KEY SESSIONS EVENTS`: fills the database of a server that stands still with short sessions, each with so
  * many stream events. A process of its own: the memory of a database would slow each program that the bench starts.
  */
-import { imageDir } from '../support/images.ts'
-import { openStore } from '../../src/store/index.ts'
+import { openOwnStore } from '../../src/server/installation.ts'
 import { endedSession, organisationOf, textMessage } from './load-fixture.ts'
 import { newId } from '../../src/lib/id.ts'
 
 const [dataDir = '', key = '', ...counts] = process.argv.slice(2)
 const [sessions = 0, streamEvents = 0] = counts.map(Number)
-const store = await openStore({ dataDir, imageDir })
+const store = await openOwnStore({ dataDir })
 try {
   const orgId = await organisationOf(store, { key })
   for (let index = 0; index < sessions; index += 1) {

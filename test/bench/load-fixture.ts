@@ -2,9 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { newId } from '../../src/lib/id.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { type Message, type Session, unusedCounters } from '../../src/session/session.ts'
-import { openStore, type Store } from '../../src/store/index.ts'
+import { openOwnStore } from '../../src/server/installation.ts'
+import type { Store } from '../../src/store/index.ts'
 import type { AtollServer } from '../e2e/server.ts'
-import { imageDir } from '../support/images.ts'
 
 const mib = 1024 * 1024
 const messageBytes = 240 * 1024
@@ -27,7 +27,7 @@ export interface LargeSessions {
 
 /** Fills the database of a server that stands still: through the API it would take the agents an hour. */
 export async function fillSessions(server: AtollServer, idle: string): Promise<LargeSessions> {
-  const store = await openStore({ dataDir: server.dataDir, imageDir })
+  const store = await openOwnStore({ dataDir: server.dataDir })
   try {
     const orgId = await organisationOf(store, server)
     const { sessions } = store

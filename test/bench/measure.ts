@@ -13,6 +13,21 @@ export interface Comparison {
   rounds: number
   atoll: Summary
   other: Summary
+  output?: OutputFigures
+}
+
+/** Of a row that carries output. */
+export interface OutputFigures {
+  megabytesPerSecond: number
+  peakMib: Peaks
+  /** The same for an eighth of the output. */
+  peakMibOfEighth: Peaks
+}
+
+export interface Peaks {
+  server: number
+  guest: number
+  client: number
 }
 
 interface Sides {

@@ -7,6 +7,7 @@ const usualBenches = [
   'images',
   'memory',
   'stream',
+  'output',
   'load',
   'alternatives',
 ] as const

@@ -1,5 +1,5 @@
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
-import type { Comparison, Summary } from './measure.ts'
+import type { Comparison, OutputFigures, Peaks, Summary } from './measure.ts'
 
 const mib = 1024 * 1024
 
@@ -55,14 +55,23 @@ export function table(rows: readonly Comparison[]): string {
   ])
   const all = [['what', 'Atoll, median', 'p95', 'against', 'median', 'p95', 'ratio', 'rounds'], ...cells]
   const widths = all[0]?.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0))) ?? []
-  return all
-    .map((row) =>
-      row
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-        .join('  ')
-        .trimEnd(),
-    )
-    .join('\n')
+  const lines = all.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  )
+  const notes = rows.flatMap(({ what, output }) => (output === undefined ? [] : `${what}: ${noteOf(output)}`))
+  return [...lines, ...notes].join('\n')
+}
+
+function noteOf({ megabytesPerSecond, peakMib, peakMibOfEighth }: OutputFigures): string {
+  const peaks = ({ server, guest, client }: Peaks) =>
+    [server, guest, client].map((value) => value.toFixed(0)).join(', ')
+  return (
+    `${megabytesPerSecond.toFixed(0)} MB/s; peak MiB of server, guest and client: ${peaks(peakMib)}; ` +
+    `for an eighth of it: ${peaks(peakMibOfEighth)}`
+  )
 }
 
 function ratioOf({ atoll, other }: Comparison): number {

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { RestartedOnDiskError } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
 import {
@@ -84,7 +83,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.checkpoint(id, large, 'full')
     await guest(id).release('holder')
     const mend = await fixture.spoilMemory(cp)
-    await refuses(driver.restore(specOf(id), cp), 'full_checkpoint_unavailable')
+    await refuses(driver.restore(specOf(id), cp), 'memory_not_restorable')
     await refuses(driver.restore(specOf(id, { memoryMb: 192 }), large), 'conflict', /2\d\d MB/)
     assert.equal(await count(guest(id)), 2, 'the same server counts on')
     await mend()
@@ -93,31 +92,49 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await remove(driver, id, cp, large)
   })
 
-  memoryTest('restore: a failure restarts a running sandbox on its disk; a hibernated one keeps memory', async () => {
+  memoryTest('restore: a failure leaves the present running, or asleep with its memory', async () => {
     const { driver, guest, fixture } = under()
     const [id, other, cp] = [await createLoaded(under()), freshId('sb'), freshId('cp')]
     await driver.checkpoint(id, cp, 'full')
     await succeed(guest(id), 'echo mine > /workspace/mine')
+    assert.equal(await count(guest(id)), 2)
     const before = await fixture.trace()
     const mend = await fixture.garbleMemory(cp)
-    const failed = (error: unknown) => isServiceError(error, 'full_checkpoint_unavailable')
-    const isRestarted = (error: unknown) =>
-      failed(error) && error instanceof RestartedOnDiskError && /disk that it had/.test(String(error))
-    await assert.rejects(driver.restore(specOf(id), cp), isRestarted)
-    assert.equal(await succeed(guest(id), 'cat /workspace/mine; pgrep -c node || true'), 'mine\n0')
-    // Of the runtime's own notes one says that there was a checkpoint.
-    const others = (lines: string[]) => things(lines).filter((line) => !line.endsWith('/checkpoint'))
+    const asBefore = (error: unknown) =>
+      isServiceError(error, 'memory_not_restorable') && /processes go on/.test(error.message)
+    for (const counted of [3, 4]) {
+      await assert.rejects(driver.restore(specOf(id), cp), asBefore)
+      assert.equal(await succeed(guest(id), 'cat /workspace/mine'), 'mine')
+      assert.equal(await count(guest(id)), counted, 'the process of the present counts on')
+    }
+    // The runtime's own notes are of the last start.
+    const others = (lines: string[]) => things(lines).filter((line) => !/\/(checkpoint|runc\.log)$/.test(line))
     assert.deepEqual(others(await fixture.trace()), others(before))
-    await startLoad(guest(id))
     await driver.hibernate(id)
-    const asleep = driver.restore(specOf(id), cp)
-    await assert.rejects(asleep, (error) => failed(error) && !isRestarted(error))
+    await refuses(driver.restore(specOf(id), cp), 'memory_not_restorable')
     await driver.wake(specOf(id))
-    assert.equal(await count(guest(id)), 2)
-    await assert.rejects(driver.create(specOf(other, { from: { checkpointId: cp } })), failed)
+    assert.equal(await count(guest(id)), 5)
+    await refuses(driver.create(specOf(other, { from: { checkpointId: cp } })), 'memory_not_restorable')
     await mend()
     await driver.restore(specOf(id), cp)
     assert.equal(await succeed(guest(id), 'ls /workspace/mine 2>/dev/null || echo none'), 'none')
+    assert.equal(await count(guest(id)), 2)
+    await remove(driver, id, cp)
+  })
+
+  memoryTest('restore: a present that cannot be saved is told before any change', async () => {
+    const { driver, guest, fixture } = under()
+    const [id, cp] = [await createLoaded(under()), freshId('cp')]
+    await driver.checkpoint(id, cp, 'full')
+    // A multipath TCP socket.
+    const program = `import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 5999)); s.listen(); print("ready", flush=True); input()`
+    await startPython(guest(id), 'odd', program)
+    const before = await fixture.trace()
+    await refuses(driver.restore(specOf(id), cp), 'conflict', /multipath TCP.*power cycle/)
+    assert.deepEqual(things(await fixture.trace()), things(before))
+    assert.equal(await count(guest(id)), 2)
+    await driver.restart(specOf(id))
+    await driver.restore(specOf(id), cp)
     assert.equal(await count(guest(id)), 2)
     await remove(driver, id, cp)
   })

@@ -121,6 +121,12 @@ print(made)`,
     await succeed(guest(greedy), 'until test -s /root/held; do sleep 0.02; done')
     const held = Number(await succeed(guest(greedy), 'cat /root/held'))
     assert.ok(held >= 64 && held <= 256, String(held))
+    // One more, asked for through the service, is told what there is.
+    const pty = { cols: 80, rows: 24 }
+    await assert.rejects(guest(greedy).spawn({ id: 'one-more', argv: ['true'], envs: {}, pty }), {
+      code: 'unavailable',
+      message: /pty: no terminal is free, \d+ are open in this sandbox/,
+    })
     const terminal = await python(guest(other), 'import os\nprint(os.ttyname(os.openpty()[1]))')
     assert.match(terminal, /^\/dev\/pts\/\d+$/)
     await guest(greedy).signal('holder', 9)

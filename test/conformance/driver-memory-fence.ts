@@ -61,7 +61,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     const id = await createLoaded(under())
     await driver.hibernate(id)
     const mend = await fixture.spoilMemory(id)
-    await refuses(driver.wake(specOf(id)), 'full_checkpoint_unavailable')
+    await refuses(driver.wake(specOf(id)), 'memory_not_restorable')
     await mend()
     const memory = await fixture.memoryOf(id)
     assert.deepEqual([memory === undefined, memory?.resuming], [false, undefined])

@@ -57,11 +57,12 @@ const sandboxIdMin = 1_000_000_000
 
 export const runcSubnet = '10.231.0.0/20'
 
-type DriverChanges = Pick<OciDriverOptions, 'mayQuarantineMany' | 'log'>
+type DriverChanges = Pick<OciDriverOptions, 'mayQuarantineMany' | 'log' | 'diskRates'>
 
 export interface RuncFixture extends DriverFixture {
   makeDriver(more?: DriverChanges): RuntimeDriver
   names: HostNames
+  subnet: string
   pidOf(sandboxId: string): Promise<number>
   /** The processes in the control group of a sandbox, by their numbers on the host. */
   membersOf(sandboxId: string): Promise<number[]>
@@ -73,6 +74,7 @@ interface RuncFixtureOptions {
   imageDir: string
   /** The driver's; absent for its default. */
   lazyMemoryBytesMin: number
+  diskRates: NonNullable<OciDriverOptions['diskRates']>
   registries: NonNullable<OciDriverOptions['registries']>
   imageLimits: NonNullable<OciDriverOptions['imageLimits']>
 }
@@ -99,6 +101,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   }
   return {
     names,
+    subnet: options.subnet,
     pidOf,
     membersOf: async (sandboxId) => (await Cgroups.find()).members(names.cgroup(sandboxId)),
     makeDriver,
@@ -125,7 +128,9 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       let lines: string[] = []
       await eventually(async () => {
         lines = await traceOf(names)
-        return !lines.some((line) => line.endsWith('.json.new')) && (await haveOwners(names, lines))
+        // A program that looks at lxcfs now and then bears the name of hostd until it has started.
+        const isOnItsWay = new Set(lines).size < lines.length || lines.some((line) => line.endsWith('.json.new'))
+        return !isOnItsWay && (await haveOwners(names, lines))
       }, draftWaitMs)
       return lines
     },
@@ -208,12 +213,14 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     hostSocket: () => hostSocket,
     startVictim: async (known) => {
       const child = fork(new URL('driver-victim.ts', import.meta.url), [JSON.stringify({ ...options, ...known })])
-      await once(child, 'message')
+      const ended = once(child, 'exit').then(([code]) => assert.fail(`the victim has ended with ${code}`))
+      await Promise.race([once(child, 'message'), ended])
+      ended.catch(() => {})
       return {
         kill: async () => {
-          const ended = once(child, 'exit')
+          const killed = once(child, 'exit')
           child.kill('SIGKILL')
-          await ended
+          await killed
         },
       }
     },

@@ -178,7 +178,7 @@ for _ in range(5000):
   test('masked paths: hidden in forks and after a wake, and tools work without them', async () => {
     const [fork, checkpoint] = [freshId('sb'), freshId('cp')]
     const assertMasked = async (sandboxId: string): Promise<void> => {
-      for (const file of ['/proc/cmdline', '/proc/diskstats', '/proc/partitions']) {
+      for (const file of ['/proc/cmdline', '/proc/diskstats', '/proc/locks', '/proc/partitions']) {
         assert.equal(await succeed(guest(sandboxId), `cat ${file}`), '', file)
       }
       const folders = ['/proc/pressure', '/sys/block', '/sys/devices/virtual/block', '/sys/fs/btrfs', '/sys/fs/ext4']

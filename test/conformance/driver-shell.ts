@@ -96,7 +96,17 @@ export async function python(guest: Guest, program: string): Promise<string> {
 /** Starts a program that reads lines from standard input, and returns once it has printed one. */
 export async function startProgram(guest: Guest, id: string, ...argv: [string, ...string[]]): Promise<void> {
   await guest.spawn({ id, argv, envs: { PATH: '/usr/bin:/bin' }, stdin: true })
-  while (!(await guest.output(id)).stdout.toString().includes('\n'));
+  await outputOnce(guest, id, (stdout) => stdout.includes('\n'))
+}
+
+/** The standard output of a process, once it is `enough`. Throws what it has said on standard error when it ends before. */
+export async function outputOnce(guest: Guest, id: string, enough: (stdout: string) => boolean): Promise<string> {
+  for (;;) {
+    const { running } = await guest.process(id)
+    const { stdout, stderr } = await guest.output(id)
+    if (enough(stdout.toString())) return stdout.toString()
+    assert.ok(running, `process ${id} has ended: ${stderr.toString()}`)
+  }
 }
 
 /** `startProgram` in Python. */

@@ -209,6 +209,44 @@ for line in sys.stdin:
     await remove(driver, other, volume)
   })
 
+  test('volumes: a path over a file or a link of the image is refused before the start, without a word of the host', async ({
+    driver,
+    guest,
+  }) => {
+    const volume = await makeVolume(driver)
+    const id = await create(driver)
+    await succeed(
+      guest(id),
+      'echo x > /root/file; ln -s /etc /root/link; ln -s /none /root/dangling; mkfifo /root/fifo',
+    )
+    for (const [over, message] of [
+      ['/root/file', '/root/file, where a volume is to be mounted, is no folder'],
+      ['/root/file/below', '/root/file, above where a volume is to be mounted, is no folder'],
+      ['/root/fifo', '/root/fifo, where a volume is to be mounted, is no folder'],
+      ['/root/link', '/root/link, where a volume is to be mounted, leads over a symbolic link'],
+      ['/root/link/below/it', '/root/link/below/it, where a volume is to be mounted, leads over a symbolic link'],
+      ['/root/dangling', '/root/dangling, where a volume is to be mounted, leads over a symbolic link'],
+    ] as const) {
+      const volumes = [{ id: volume, path: over, readOnly: false }]
+      await assert.rejects(driver.restart(specOf(id, { volumes })), { code: 'conflict', message })
+    }
+    await driver.restart(specOf(id))
+    assert.equal(await succeed(guest(id), 'test -e /etc/below || echo none'), 'none')
+    await remove(driver, id, volume)
+  })
+
+  test('volumes: a path may have any character that a name may have', async ({ driver, guest }) => {
+    const volume = await makeVolume(driver)
+    for (const name of ['a#b', 'a b', 'ä€', 'a:b', 'a,b', 'a\\b', 'a"b', "a'b", '\\043', '%2e', '🙂', '-']) {
+      const over = `/data/${name}/in`
+      const id = await create(driver, { volumes: [{ id: volume, path: over, readOnly: false }] })
+      const found = await guest(id).spawn({ id: 'touch', argv: ['touch', `${over}/file`], envs: {} })
+      assert.equal((await guest(id).process(found.id, 10_000)).exitCode, 0, name)
+      await driver.delete(id)
+    }
+    await remove(driver, volume)
+  })
+
   test('volumes: a restart of the server keeps what is known, mounted or not, and removes what is abandoned alone', async ({
     driver,
     guest,

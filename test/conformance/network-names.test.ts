@@ -108,3 +108,14 @@ test('DNS: a forwarder that was killed leaves its connections behind, and the ne
   await forwarder.ensure()
   assert.deepEqual(await resolver.resolve4('again.example'), ['11.8.8.9'])
 })
+
+test('DNS: connections that say nothing leave others to be answered', async (t) => {
+  const held = Array.from({ length: 100 }, () => connect(53, address))
+  t.after(() => held.forEach((socket) => socket.destroy()))
+  await Promise.all(held.map((socket) => once(socket, 'connect')))
+  const connection = connect(53, address)
+  t.after(() => connection.destroy())
+  connection.write(Buffer.from('001f00010100000100000000000005616761696e076578616d706c650000010001', 'hex'))
+  const [answer] = (await once(connection, 'data')) as [Buffer]
+  assert.ok(answer.includes(Buffer.from([11, 8, 8, 9])))
+})

@@ -1,7 +1,7 @@
 /** What every `OciRuntime` promises, alone and below the driver. */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readlink, realpath, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, readlink, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
@@ -138,6 +138,8 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
       const fixture = await makeRuncFixture({ runtime: create, subnet: '10.231.16.0/20' })
       let driver = fixture.makeDriver()
       const id = freshId('sb')
+      const ofHost = () => readFile('/run/atoll/fork-generation', 'utf8').catch(() => 'none')
+      const beforeIt = await ofHost()
       try {
         assert.equal(driver.name, name)
         await driver.open(await knowing(fixture))
@@ -145,6 +147,8 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
         await driver.create(specOf(id))
         const guest = fixture.guest(driver, id)
         assert.equal(await succeed(guest, 'echo kept >/workspace/file; hostname'), id)
+        // Whatever root folder the runtime gives the sandbox, the host's own is not written to.
+        assert.equal(await ofHost(), beforeIt)
         await driver.resize(specOf(id, { memoryMb: 320 }))
         assert.equal(await memoryLimitBytes(guest), 320 * mebibyte)
         if (!runtime.canCheckpoint) {

@@ -45,8 +45,12 @@ describe('the limits that a runc sandbox sees', () => {
     const { driver } = runc
     const id = await create(driver, { cpuCount: 1, memoryMb: 256, diskMb: 256 })
     assert.deepEqual(await seen(id), [256, 4096, '100000 100000', 256])
-    await driver.resize(specOf(id, { cpuCount: 0.5, memoryMb: 300, diskMb: 300 }))
-    assert.deepEqual(await seen(id), [300, 4096, '50000 100000', 300])
+    const isOneLine = async () => assert.equal(await succeed(guest(id), `cat ${folder}/*.max | wc -l`), '4')
+    await isOneLine()
+    await driver.resize(specOf(id, { cpuCount: 0.5, memoryMb: 1500, diskMb: 300 }))
+    await driver.resize(specOf(id, { cpuCount: 0.5, memoryMb: 95, diskMb: 300 }))
+    assert.deepEqual(await seen(id), [95, 4096, '50000 100000', 300])
+    await isOneLine()
     // It holds a file open, and the next one is of another length.
     await guest(id).spawn({ id: 'holder', argv: ['/bin/sh', '-c', `exec sleep 1000 <${folder}/memory.max`], envs: {} })
     await driver.hibernate(id)

@@ -7,6 +7,7 @@ import { readdir, readFile, realpath, rm, watch, writeFile } from 'node:fs/promi
 import { tmpdir } from 'node:os'
 import { Readable } from 'node:stream'
 import { after, before, describe, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import type { Registry } from '../../src/runtime/index.ts'
 import type { ServiceError } from '../../src/errors.ts'
@@ -308,12 +309,31 @@ describe('OCI images on runc', () => {
       yield Buffer.from('the beginning')
       await never
     }
-    assert.match(await refusal({ archive: stopping() }), /does not come any more/)
+    assert.match(await refusal({ archive: stopping() }), /comes slower than/)
     await assert.rejects(importing({ archive: stopping() }, AbortSignal.abort(new Error('cancelled'))), /cancelled/)
     const cancel = new AbortController()
     const imported = importing({ archive: stopping() }, cancel.signal)
     setImmediate(() => cancel.abort(new Error('cancelled later')))
     await assert.rejects(imported, /cancelled later/)
+    assert.deepEqual([await imports(), await layers()], [[], []])
+  })
+
+  test('image: archives that come slowly hold up no other, and are given up', async () => {
+    const end = new AbortController()
+    const slowly = async function* () {
+      for (;;) {
+        yield Buffer.from('.')
+        await sleep(100, undefined, { signal: end.signal })
+      }
+    }
+    const slow = [1, 2, 3].map(() =>
+      assert.rejects(importing({ archive: slowly() }), /comes slower than \d+ bytes a second/),
+    )
+    const image = await importing({ archive: chunked(ociArchiveOf(imageOf([tarOf([{ path: 'a', content: '1' }])]))) })
+    assert.equal((await imports()).length, 3)
+    await remove(runc.driver, image.id)
+    await Promise.all(slow)
+    end.abort()
     assert.deepEqual([await imports(), await layers()], [[], []])
   })
 
@@ -375,7 +395,7 @@ describe('OCI images on runc', () => {
       response.write('x')
       return true
     }
-    assert.match(await refusal(reference('slow:1'), 'unavailable'), /sends nothing any more/)
+    assert.match(await refusal(reference('slow:1'), 'unavailable'), /sends less than/)
     registry.interfere = () => false
     const foreign = imageOf([tarOf([{ path: 'a' }])], { urls: ['http://169.254.169.254/latest'] })
     registry.add('foreign:1', foreign)

@@ -119,7 +119,8 @@ time.sleep(1000)`
     const readsBefore = await readsOfThisProcess()
     await runc.driver.checkpoint(id, checkpoint, 'full')
     const reads = (await readsOfThisProcess()) - readsBefore
-    assert.ok(reads < threads, `${reads} reads for ${threads} threads`)
+    // A file that is read takes two reads or more. What else this process reads meanwhile grows with the time.
+    assert.ok(reads < 2 * threads, `${reads} reads for ${threads} threads`)
     await remove(runc.driver, id, checkpoint)
   })
 })

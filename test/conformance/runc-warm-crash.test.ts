@@ -1,21 +1,17 @@
 /** Ends of the server at each step of what it does with a warm sandbox: the next start removes all of it. */
 import assert from 'node:assert/strict'
-import { fork } from 'node:child_process'
-import { once } from 'node:events'
-import { text } from 'node:stream/consumers'
 import { after, before, describe, test } from 'node:test'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
-import { imageDir } from '../support/images.ts'
 import { makeRuncFixture, type RuncFixture } from './driver-runc-host.ts'
 import { knowing } from './driver-known.ts'
 import { create, remove, succeed } from './driver-shell.ts'
-import type { CrashMode, VictimOptions, WarmStory } from './warm-victim.ts'
+import type { CrashMode, Story } from './crash-victim.ts'
+import { crash } from './server-crash.ts'
 
 const subnet = '10.231.160.0/20'
-const diskPoolBytes = 4 * 1024 ** 3
 
 /** The database has a row for the start of a sandbox, and none for one that nobody owns. */
-const stories: { story: WarmStory; interrupted: string[]; stepsMin: number }[] = [
+const stories: { story: Story; interrupted: string[]; stepsMin: number }[] = [
   { story: 'fill', interrupted: [], stepsMin: 25 },
   { story: 'takeover', interrupted: ['sb-warm'], stepsMin: 4 },
   { story: 'recycle', interrupted: [], stepsMin: 6 },
@@ -57,33 +53,19 @@ describe('the runc driver, ended with a warm sandbox', () => {
    * A server that finds the host as the last one left it, and dies at a step of the story. Returns false when the story has
    * fewer steps.
    */
-  async function survive(story: WarmStory, next: string[], at: number, mode: CrashMode): Promise<boolean> {
-    const { dataDir } = fixture.names
-    const options: VictimOptions = { dataDir, imageDir, subnet, diskPoolBytes, story, at, mode, interrupted }
-    const victim = fork(new URL('warm-victim.ts', import.meta.url), [JSON.stringify(options)], {
-      stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
-    })
-    const ended = once(victim, 'exit')
-    const step = text(victim.stdout!)
-    try {
-      const first = await Promise.race([once(victim, 'message'), ended])
-      assert.deepEqual((first[0] as { quarantined?: unknown }).quarantined, [])
-      assert.deepEqual(await fixture.trace(), idle)
-    } catch (cause) {
-      victim.kill('SIGKILL')
-      throw new Error(`after the end of the server ${lastStep}`, { cause })
-    }
-    victim.send('go')
-    const [code, signal] = (await ended) as [number | null, string | null]
-    lastStep = `${mode} ${await step}`
-    interrupted = signal === null ? [] : next
-    assert.ok(signal === 'SIGKILL' || code === 0, `the server ended with ${signal ?? code}`)
-    return signal !== null
+  async function survive(story: Story, next: string[], at: number, mode: CrashMode): Promise<boolean> {
+    const known = { sandboxIds: [], checkpointIds: [], abandoned: { sandboxIds: interrupted, checkpointIds: [] } }
+    const options = { story, at, mode, known, sandboxId: 'sb-warm', checkpointId: '' }
+    const asIdle = async () => assert.deepEqual(await fixture.trace(), idle, `after the end of the server ${lastStep}`)
+    const { isKilled, step } = await crash(fixture, options, asIdle)
+    lastStep = step
+    interrupted = isKilled ? next : []
+    return isKilled
   }
   for (const { story, interrupted: next, stepsMin } of stories) {
     for (const mode of ['before', 'during'] as const) {
       test(`warm sandbox: nothing is left of it when the server ends ${mode} a step of its ${story}`, async () => {
-        await everyCall(stepsMin, (at) => survive(story, next, at, mode))
+        await everyCall(stepsMin, (at) => survive(story, next, at, mode), { stride: 8 })
         const driver = await open()
         assert.deepEqual(await fixture.trace(), idle)
         const id = await create(driver)

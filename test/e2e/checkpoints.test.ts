@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import { forkOf, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { Workload } from './workload.ts'
@@ -15,16 +16,19 @@ async function remove(...ids: string[]): Promise<void> {
   await Promise.all(ids.map((id) => server.json('DELETE', `/api/sandboxes/${id}`)))
 }
 
-test('fork: ten of one checkpoint each go on by themselves with the state of the dump', async () => {
+const forkCount = roundsOf(4, 10)
+const generations = roundsOf(3, 5)
+
+test(`fork: ${forkCount} of one checkpoint each go on by themselves with the state of the dump`, async () => {
   const counted = await workload.count(source)
   const looped = await workload.loop(source)
-  const cp = await checkpoint(source, 'ten')
+  const cp = await checkpoint(source, 'many')
   assert.equal(await workload.count(source), counted + 1, 'the source goes on')
-  const { sandboxes } = (await server.json('POST', `/api/sandboxes/from-checkpoint/${cp}`, { count: 10 })) as {
+  const { sandboxes } = (await server.json('POST', `/api/sandboxes/from-checkpoint/${cp}`, { count: forkCount })) as {
     sandboxes: { sandboxID: string }[]
   }
   const forks = sandboxes.map((started) => started.sandboxID)
-  assert.equal(new Set(forks).size, 10)
+  assert.equal(new Set(forks).size, forkCount)
   await Promise.all(
     forks.map(async (id, index) => {
       for (let more = 1; more <= index + 1; more += 1) assert.equal(await workload.count(id), counted + more)
@@ -36,18 +40,18 @@ test('fork: ten of one checkpoint each go on by themselves with the state of the
     }),
   )
   const addresses = await Promise.all(forks.map((id) => workload.sh(id, 'hostname -I || cat /proc/net/fib_trie')))
-  assert.equal(new Set(addresses).size, 10, 'each has an address of its own')
+  assert.equal(new Set(addresses).size, forkCount, 'each has an address of its own')
   const random = await Promise.all(forks.map((id) => workload.sh(id, 'head -c 16 /dev/urandom | od -An -tx1')))
-  assert.equal(new Set(random).size, 10, 'each draws its own numbers')
+  assert.equal(new Set(random).size, forkCount, 'each draws its own numbers')
   const clocks = await Promise.all(forks.map((id) => workload.sh(id, 'date +%s')))
   for (const clock of clocks) assert.ok(Math.abs(Number(clock) - Date.now() / 1000) < 10, 'each has the right time')
   await remove(...forks)
 })
 
-test('forks of forks go on, five generations deep', async () => {
+test(`forks of forks go on, ${generations} generations deep`, async () => {
   let id = source
   let counted = await workload.count(id)
-  for (let generation = 1; generation <= 5; generation += 1) {
+  for (let generation = 1; generation <= generations; generation += 1) {
     const child = await fork(await checkpoint(id, `generation ${generation}`))
     counted += 1
     assert.equal(await workload.count(child), counted)
@@ -55,7 +59,7 @@ test('forks of forks go on, five generations deep', async () => {
     if (id !== source) await remove(id)
     id = child
   }
-  assert.equal((await workload.sh(id, 'cat /workspace/generation')).trim(), '5')
+  assert.equal((await workload.sh(id, 'cat /workspace/generation')).trim(), String(generations))
   assert.equal(await workload.redis(id, 'GET', 'colour'), 'coral')
   await workload.python(id, 'x + 1', '42')
   await remove(id)

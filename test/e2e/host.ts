@@ -61,7 +61,8 @@ export class Host {
   /** Lines for all that carries the server's name outside of its data: none once it has ended and its data is removed. */
   async leftovers(): Promise<string[]> {
     const runDirs = (await readdir('/run')).filter((name) => name.includes(this.#names.hash))
-    return [...runDirs, ...Object.values(await this.#named()).flat()]
+    const database = await this.#cgroups.members(this.#names.databaseGroup)
+    return [...runDirs, ...database.map((pid) => `PostgreSQL ${pid}`), ...Object.values(await this.#named()).flat()]
   }
 
   /** What the server has on its host, as lines to compare, while no sandbox has a root below its folders. Without its database. */
@@ -105,15 +106,16 @@ export class Host {
     }
   }
 
-  /** Command lines of what runs in a sandbox or on its behalf, without the server. */
+  /** Command lines of what runs in a sandbox or on its behalf, without the server and its database, whose sessions come and go. */
   async #processes(): Promise<string[]> {
-    const { hash } = this.#names
+    const { hash, databaseGroup } = this.#names
     const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name) && Number(name) !== this.#server.pid)
     const commands = await Promise.all(
       pids.map(async (pid) => {
         const [command = '', group = ''] = await Promise.all(
           ['cmdline', 'cgroup'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
         )
+        if (group.includes(databaseGroup)) return ''
         return command.includes(hash) || group.includes(hash) ? command.replaceAll('\0', ' ') : ''
       }),
     )

@@ -75,3 +75,27 @@ test('processors: sandboxes of two servers on one machine have their own, each a
   assert.deepEqual(await processorsIn(mine), one)
   assert.equal(await sh(other, theirs, 'nproc'), '1')
 })
+
+test('disk: an upload beyond that of the sandbox or of a volume is 507, leaves nothing, and all else goes on', async () => {
+  await server.json('POST', '/api/volumes', { name: 'small', sizeMB: 64 })
+  const [id, other] = await Promise.all([
+    startSandbox(server, { diskMB: 1024, volumes: [{ name: 'small', path: '/data' }] }),
+    startSandbox(server),
+  ])
+  const put = (path: string, body: string | Buffer<ArrayBuffer>) =>
+    server.fetch(`/api/sandboxes/${id}/files?path=${path}`, { method: 'PUT', body })
+  const refusal = async (response: Response) => [response.status, ((await response.json()) as { code: string }).code]
+  const megabytes = (count: number) => Buffer.alloc(count * 2 ** 20)
+  await sh(server, id, 'head -c 900M /dev/urandom >/root/large && sync')
+  for (const folder of ['/root', '/data']) {
+    assert.equal((await put(`${folder}/kept`, 'old')).status, 204)
+    assert.deepEqual(await refusal(await put(`${folder}/kept`, megabytes(200))), [507, 'disk_full'], folder)
+    assert.deepEqual(await refusal(await put(`${folder}/new`, megabytes(200))), [507, 'disk_full'], folder)
+    assert.equal(await sh(server, id, `cd ${folder} && cat kept && ls -A | grep -e new -e atoll`), 'old', folder)
+    assert.equal((await put(`${folder}/small`, megabytes(1))).status, 204)
+  }
+  assert.equal(await sh(server, other, 'head -c 300M /dev/urandom >/root/large && sync && echo yes'), 'yes')
+  assert.equal((await server.fetch('/readyz')).status, 200)
+  await sh(server, id, 'rm /root/large && sync')
+  assert.equal((await put('/root/new', megabytes(200))).status, 204)
+})

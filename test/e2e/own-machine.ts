@@ -40,7 +40,8 @@ export async function run(
   env: NodeJS.ProcessEnv = {},
 ): Promise<{ status: number; output: string }> {
   return await new Promise((resolve) => {
-    const options = { cwd: projectDir, env: { PATH: process.env['PATH'], ATOLL_IMAGE_DIR: imageDir, ...env } }
+    const { PATH, NODE_COMPILE_CACHE } = process.env
+    const options = { cwd: projectDir, env: { PATH, NODE_COMPILE_CACHE, ATOLL_IMAGE_DIR: imageDir, ...env } }
     execFile(command, argv, options, (error, stdout, stderr) => {
       resolve({ status: error === null ? 0 : Number(error.code ?? -1), output: stdout + stderr })
     })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { totalmem, uptime as hostUptime } from 'node:os'
+import { totalmem } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { promisify } from 'node:util'
@@ -13,7 +13,7 @@ import { shownFiles } from '../../src/runtime/lxcfs.ts'
 import { runcState } from '../../src/runtime/oci/runc.ts'
 import { AtollServer } from './server.ts'
 
-// Programs see the memory, processors and uptime of their sandbox, not of the machine, also when lxcfs was killed meanwhile.
+// Programs see the memory and processors of their sandbox, not of the machine, also when lxcfs was killed meanwhile.
 
 /** First in the server's PATH: the lxcfs of this machine, unless there is a file `missing` beside it. */
 const programs = await mkdtemp('/var/tmp/atoll-programs-')
@@ -61,6 +61,25 @@ while True:
   await readsOn(sandbox)
 }
 
+/** The kernel counts in hundredths, and the clock is set now and then. Wrong start times were wrong by the age of the machine. */
+const clockSeconds = 10
+
+/** `ps` subtracts what `/proc/uptime` tells from the start times of processes. */
+async function tellsStartTimes(sandbox: Sandbox): Promise<void> {
+  const before = Math.floor(Date.now() / 1000)
+  const [startedAt = NaN, elapsed = NaN] = (
+    await output(sandbox, 'date --date="$(ps -o lstart= -p $$)" +%s; ps -o etimes= -p $$')
+  )
+    .split('\n')
+    .map(Number)
+  const seconds = Math.ceil(Date.now() / 1000) - before
+  assert.ok(
+    startedAt >= before - clockSeconds && startedAt <= before + seconds + clockSeconds,
+    `started ${startedAt - before} s after it was asked for`,
+  )
+  assert.ok(elapsed <= seconds + clockSeconds, `elapsed ${elapsed} s`)
+}
+
 async function readsOn(sandbox: Sandbox): Promise<void> {
   const before = await output(sandbox, 'wc -c < /tmp/read')
   await eventually('the files are read', async () => (await output(sandbox, 'wc -c < /tmp/read')) !== before)
@@ -72,7 +91,7 @@ test('free, top, Node and others see the size of the sandbox, also after scale, 
   assert.equal(await output(sandbox, 'node -p "os.totalmem() / 2 ** 20"'), '512')
   assert.equal(await output(sandbox, 'grep -c ^processor /proc/cpuinfo; cat /sys/devices/system/cpu/online'), '1\n0')
   assert.equal(await output(sandbox, 'tail -n +2 /proc/swaps'), '')
-  assert.ok(Number(await output(sandbox, 'cut -d. -f1 /proc/uptime')) < hostUptime())
+  await tellsStartTimes(sandbox)
   const watching = await sandbox.exec.start('sh', {
     args: ['-c', 'while sleep 0.05; do head -n 1 /proc/meminfo > /tmp/total; done'],
   })
@@ -87,6 +106,7 @@ test('free, top, Node and others see the size of the sandbox, also after scale, 
   await sandbox.hibernate()
   await sandbox.wake()
   assert.equal(await memoryMb(sandbox), 1024)
+  for (const one of [sandbox, fork]) await tellsStartTimes(one)
   await server.kill()
   await server.restart()
   for (const one of [sandbox, fork]) assert.equal(await memoryMb(one), 1024)
@@ -129,10 +149,24 @@ test('lxcfs that was killed is started again, and running and sleeping sandboxes
   // The dump went well or left nothing; another one goes well.
   const checkpointId = (await dump) ?? (await dumped.createCheckpoint('afterwards')).id
   const fork = await Sandbox.createFromCheckpoint(checkpointId, connection)
-  assert.equal(await memoryMb(fork), 256)
+  await seesItsSize(fork)
   await asleep.wake()
-  assert.equal(await memoryMb(asleep), 256)
+  await seesItsSize(asleep)
   for (const sandbox of [...sandboxes, fork]) await sandbox.kill()
+})
+
+test('a sandbox starts while lxcfs does not answer, and sees its size once it does', async () => {
+  const [woken, source] = await Promise.all([started(256), started(256)])
+  const { id } = await source.createCheckpoint('slow')
+  await woken.hibernate()
+  const pid = await lxcfs()
+  process.kill(pid, 'SIGSTOP')
+  const [fork] = await Promise.all([Sandbox.createFromCheckpoint(id, connection), woken.wake()])
+  // Nothing has ended it: the starts did not wait for that.
+  assert.match(await readFile(`/proc/${pid}/stat`, 'latin1'), /^.*\) T/)
+  process.kill(pid, 'SIGCONT')
+  for (const one of [woken, fork]) await seesItsSize(one)
+  await Promise.all([woken.kill(), source.kill(), fork.kill()])
 })
 
 test('lxcfs that answers nothing is ended, by the server that runs and by the next one', async () => {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
-import { cp, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Checkpoint, forkOf, sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
@@ -73,6 +75,11 @@ test('start: an empty, a foreign or a new database is refused with a reason, and
   await assertKept(server, kept)
 })
 
+/** With its owners, as a backup is. */
+async function copied(from: string, to: string): Promise<void> {
+  await promisify(execFile)('cp', ['--archive', from, to])
+}
+
 test('quarantine: it takes what an older copy of the database lacks if that is allowed, lists it and restores it', async () => {
   await using server = await AtollServer.start()
   const known = await startSandbox(server)
@@ -82,13 +89,13 @@ test('quarantine: it takes what an older copy of the database lacks if that is a
     string,
     string,
   ]
-  await cp(db, older, { recursive: true })
+  await copied(db, older)
   await server.restart()
   const kept = await filled(server)
   const awake = await startSandbox(server)
   await server.stop()
   await rename(db, newer)
-  await cp(older, db, { recursive: true })
+  await copied(older, db)
   assert.match(await refusal(server), /of 4 sandboxes and checkpoints .* 3 that the database does not know/)
 
   await server.restart(allowed)

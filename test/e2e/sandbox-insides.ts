@@ -1,7 +1,9 @@
 import { execFile } from 'node:child_process'
 import { open, readdir, readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
+import { sha256 } from '../../src/lib/secret.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
+import { valuesOf } from '../support/database.ts'
 
 const run = promisify(execFile)
 const chunkBytes = 4 * 1024 * 1024
@@ -35,6 +37,39 @@ export async function heldInMemory(pids: number[], texts: string[]): Promise<str
   return texts.filter((text) => held.has(text))
 }
 
+/** The hash of a session's gateway token, from the private database of its server. */
+export async function gatewayTokenHash(dataDir: string, sessionId: string): Promise<string> {
+  const { databaseDir } = new HostNames(dataDir)
+  const url = `postgres:///atoll?host=${databaseDir}&user=atoll`
+  const [hash = ''] = await valuesOf(url, 'select gateway_token_hash from sessions where id = $1', [sessionId])
+  return String(hash)
+}
+
+/**
+ * The token of that hash, from the memory of a session's agent: no environment and no file has it. (The guest may have that of an earlier agent in
+ * memory that it has freed.)
+ */
+export async function tokenInMemory(sandboxId: string, hash: string): Promise<string> {
+  const whole = /(?<![\w-])[\w-]{43}(?![\w-])/g
+  for (const pid of await processesOf(sandboxId)) {
+    if (!(await readFile(`/proc/${pid}/cmdline`, 'utf8')).includes('agent/start.mjs')) continue
+    const maps = await readFile(`/proc/${pid}/maps`, 'utf8')
+    await using memory = await open(`/proc/${pid}/mem`)
+    for (const line of maps.split('\n')) {
+      const [, from = '', to = ''] = /^([0-9a-f]+)-([0-9a-f]+) rw/.exec(line) ?? []
+      const end = Number.parseInt(to, 16)
+      for (let at = Number.parseInt(from, 16); at < end; at += chunkBytes) {
+        const { buffer, bytesRead } = await memory
+          .read(Buffer.alloc(Math.min(chunkBytes, end - at)), { position: at })
+          .catch(() => ({ buffer: Buffer.alloc(0), bytesRead: 0 }))
+        const text = buffer.toString('latin1', 0, bytesRead)
+        for (const [word] of text.matchAll(whole)) if (sha256(word) === hash) return word
+      }
+    }
+  }
+  throw new Error('no process holds the token')
+}
+
 /** Those of the texts that any file of any sandbox, layer or saved memory of this server holds. */
 export async function heldOnDisk(dataDir: string, texts: string[]): Promise<string[]> {
   const { poolDir } = new HostNames(dataDir)
@@ -54,7 +89,7 @@ export async function heldOnDisk(dataDir: string, texts: string[]): Promise<stri
 
 /** What the host holds of this server's sandboxes, but for the server itself: one line each, to compare. */
 export async function heldOnHost(dataDir: string): Promise<string[]> {
-  const { hash, poolDir, sandboxesDir } = new HostNames(dataDir)
+  const { hash, cgroupRoot, poolDir, sandboxesDir } = new HostNames(dataDir)
   const folders = [
     sandboxesDir,
     ...['sandboxes', 'layers', 'memory/checkpoints', 'memory/runs', 'memory/saved'].map((name) => `${poolDir}/${name}`),
@@ -62,7 +97,8 @@ export async function heldOnHost(dataDir: string): Promise<string[]> {
   const [mounts, links, groups, entries] = await Promise.all([
     readFile('/proc/self/mountinfo', 'utf8'),
     readdir('/sys/class/net'),
-    processesOf(`atoll-${hash}`),
+    // The database has a group beside it, whose connections come and go.
+    processesOf(`${cgroupRoot}/`),
     Promise.all(folders.map(async (folder) => (await readdir(folder)).map((name) => `${folder}/${name}`))),
   ])
   return [

@@ -190,7 +190,8 @@ export class AtollServer {
   }
 
   #spawn(env: Record<string, string> = {}): ChildProcess {
-    const [command, ...argv] = [...this.#options.prefix, process.execPath, 'src/server/main.ts']
+    const program = [process.execPath, '--max-semi-space-size=4', 'src/server/main.ts']
+    const [command, ...argv] = [...this.#options.prefix, ...program] as [string, ...string[]]
     const child = spawn(command, argv, {
       cwd: projectDir,
       stdio: ['ignore', 'pipe', 'pipe'],

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { Host, type HostProcess } from './host.ts'
 import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
+import { gatewayTokenHash, tokenInMemory } from './sandbox-insides.ts'
 import { AtollServer } from './server.ts'
 import {
   createSession,
@@ -27,9 +28,8 @@ import {
 const server = await AtollServer.startForFile()
 const host = await Host.of(server)
 
-/** Tokens of the agents that live in the sandbox, one a line, as a hash. */
-const agentTokens =
-  'for p in $(pgrep -f "[a]gent/start.mjs"); do tr "\\0" "\\n" </proc/$p/environ | grep ATOLL_GATEWAY_TOKEN= | md5sum; done'
+/** The agents that live in the sandbox, one a line. */
+const agents = 'pgrep -f "[a]gent/start.mjs"'
 
 test('fork: it has the conversation and the page of its source at this moment, and both go on independently', async () => {
   const source = await createSession(server, 'A page about coral reefs')
@@ -54,9 +54,12 @@ test('fork: it has the conversation and the page of its source at this moment, a
     ],
   )
   assert.match(await sessionPage(server, fork), /coral reefs/i)
-  const tokens = [await sh(server, source.sandboxId, agentTokens), await sh(server, fork.sandboxId, agentTokens)]
-  for (const one of tokens) assert.equal(one.split('\n').length, 1, one)
-  assert.notEqual(tokens[0], tokens[1])
+  for (const { sandboxId } of [source, fork]) assert.match(await sh(server, sandboxId, agents), /^\d+$/)
+  const hashes = [await gatewayTokenHash(server.dataDir, source.id), await gatewayTokenHash(server.dataDir, fork.id)]
+  assert.notEqual(hashes[0], hashes[1])
+  // Each agent has its own token and not the other's.
+  await tokenInMemory(fork.sandboxId, hashes[1] ?? '')
+  await assert.rejects(tokenInMemory(fork.sandboxId, hashes[0] ?? ''), /no process holds/)
 
   const inFork = await sendAndRead(server, fork.id, 'Add a section about sea turtles', begun)
   assert.equal(resultOf(inFork)?.['subtype'], 'success')
@@ -136,7 +139,7 @@ test('restart: a session whose sandbox is deleted goes on from its last checkpoi
   const now = await sessionPage(server, restarted)
   assert.match(now, /glaciers[^]*icebergs/i)
   assert.doesNotMatch(now, /fjords/i)
-  assert.equal((await sh(server, restarted.sandboxId, agentTokens)).split('\n').length, 1)
+  assert.match(await sh(server, restarted.sandboxId, agents), /^\d+$/)
   await wholeStream(server, created.id, 3)
   await endSession(server, created.id)
 })

@@ -3,16 +3,16 @@ import { after, test } from 'node:test'
 import { answerWith, fakeAnthropic } from '../agent/fake-anthropic.ts'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { sh } from './sandbox-calls.ts'
+import { gatewayTokenHash, tokenInMemory } from './sandbox-insides.ts'
 import { AtollServer } from './server.ts'
 import { createSession, errors, getSession, resultOf, sendAndRead } from './session-client.ts'
 
 const model = 'anthropic/some-model'
 
 /** Asks the gateway as the session's agent does, from inside its sandbox, for a model with these tools. Returns the status. */
-const askFromInside = (tools: object[]) => `
-  token=$(cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | sed -n 's/^ATOLL_GATEWAY_TOKEN=//p' | head -n 1)
+const askFromInside = (token: string, tools: object[]) => `
   url=$(cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | sed -n 's/^ATOLL_GATEWAY_URL=//p' | head -n 1)
-  curl --silent --output /dev/null --write-out '%{http_code}' --header "x-api-key: $token" --data @- \
+  curl --silent --output /dev/null --write-out '%{http_code}' --header "x-api-key: ${token}" --data @- \
     "$url/anthropic/v1/messages" <<'END'
 ${JSON.stringify({ model: 'some-model', max_tokens: 10, stream: true, messages: [{ role: 'user', content: 'x' }], tools })}
 END`
@@ -63,7 +63,9 @@ test('session: cached tokens cost their rates, and no tool that is billed apart 
   })
   assert.equal(result?.['total_cost_usd'], oneCall.totalCostUsd)
 
-  const ask = (tools: object[]) => sh(server, session.sandboxId, askFromInside(tools))
+  const hash = await gatewayTokenHash(server.dataDir, session.id)
+  const token = await tokenInMemory(session.sandboxId, hash)
+  const ask = (tools: object[]) => sh(server, session.sandboxId, askFromInside(token, tools))
   assert.equal(await ask([{ type: 'web_search_20250305', name: 'web_search' }]), '400')
   assert.equal(
     await ask([
@@ -73,6 +75,11 @@ test('session: cached tokens cost their rates, and no tool that is billed apart 
     '400',
   )
   assert.equal(calls, 1, 'neither has reached the model API')
+  const isLast = ({ data }: StreamedEvent) => String(data['message']).includes('tools[1].mcp_server_name')
+  assert.deepEqual(errors(await readEvents(server, session.id, isLast)), [
+    ['model_field_refused', false],
+    ['model_field_refused', false],
+  ])
   assert.equal(await ask([{ type: 'custom', name: 'own', input_schema: {} }]), '200')
   assert.equal(await ask([]), '200')
   assert.equal(await ask([]), '402', 'three calls have spent the budget')

@@ -127,12 +127,12 @@ test('previews: a stranger gets no answer of the model through previews, whateve
   await server.json('POST', `/api/sandboxes/${sandboxId}/hibernate`)
   await assertRefused()
   assert.ok(credential.length >= 32)
-  // From inside, by the address that the program has been given, the model answers.
+  // Inside, a command gets no answer with the credential, but through the server of the program: the model answers the program.
   const asks = `printf '%s' '${body}' | curl -s -o /dev/null -w '%{http_code}' --data-binary @- -H "x-api-key: ${credential}"`
   const inside = await Promise.all(
     agents.map((port) => sh(server, sandboxId, `${asks} http://127.0.0.1:${port}/anthropic/v1/messages`)),
   )
-  assert.deepEqual(inside, ['200', '200'])
-  assert.deepEqual(model.answers, [200, 200])
+  assert.deepEqual(inside.toSorted(), ['200', '403'])
+  assert.deepEqual(model.answers, [200])
   await endSession(server, session.id)
 })

@@ -69,6 +69,8 @@ test('secrets: the key of the model API is nowhere in the sandbox: not in its en
   const said = JSON.stringify(events)
   assert.match(said, /PATH=/)
   assert.ok(said.includes(canary) && !said.includes(key))
+  assert.match(said, /ATOLL_GATEWAY_URL=/)
+  assert.doesNotMatch(said, /ATOLL_GATEWAY_TOKEN/, 'no environment has the token of the session')
 
   const pids = await processesOf(session.sandboxId)
   assert.ok(pids.length >= 2, 'the guest and the agent')

@@ -16,7 +16,7 @@ import { User } from './soak/session-user.ts'
 import { watchStates } from './soak/state-watch.ts'
 
 /** `npm run test:soak` asks for longer and for more clients. */
-const seconds = Number(process.env['ATOLL_SOAK_SECONDS'] || 25)
+const seconds = Number(process.env['ATOLL_SOAK_SECONDS'] || 12)
 /** Given again, each client makes the same choices again; which of two comes first is up to the machine. */
 const seed = Number(process.env['ATOLL_SOAK_SEED'] || randomInt(2 ** 31))
 const clientsCount = Number(process.env['ATOLL_SOAK_CLIENTS'] || 3)

@@ -53,6 +53,73 @@ test('a sandbox has a user for its commands, terminals and files, which forks, h
   for (const one of [sandbox, fork, ofRoot]) await one.kill()
 })
 
+test('files: the user of a sandbox reaches no further through the API than in a shell, and root does where it is asked for', async () => {
+  const sandbox = await started({ user: 'sandbox' })
+  const run = {
+    user: 'root',
+    cmd: 'sh',
+    args: ['-c', 'echo secret > /root/secret; chmod 600 /root/secret; chmod 700 /root'],
+  }
+  await server.json('POST', `/api/sandboxes/${sandbox.sandboxId}/exec/run`, run)
+  await sandbox.exec.run('ln -s /root/secret /home/sandbox/link; ln -s /etc /home/sandbox/etc')
+  const files = `/api/sandboxes/${sandbox.sandboxId}/files`
+  const ask = async (method: string, path: string, init: RequestInit = {}) => {
+    const answer = await server.fetch(path, { method, ...init })
+    const text = await answer.text()
+    return [answer.status, answer.headers.get('x-error-code') ?? text]
+  }
+  const link = 'path=/home/sandbox/link'
+  for (const [method, path] of [
+    ['GET', `${files}?${link}`],
+    ['HEAD', `${files}?${link}`],
+    ['PUT', `${files}?${link}`],
+    ['PUT', `${files}?path=/home/sandbox/etc/new`],
+    ['PUT', `${files}?path=/etc/passwd`],
+    ['DELETE', `${files}?path=/home/sandbox/etc/passwd`],
+    ['POST', `${files}/mkdir?path=/home/sandbox/etc/new`],
+    ['GET', `${files}/list?path=/root`],
+  ] as const) {
+    assert.deepEqual(await ask(method, path, method === 'PUT' ? { body: 'x' } : {}), [403, 'forbidden'], path)
+  }
+  assert.deepEqual(await ask('GET', `${files}?${link}&user=root`), [200, 'secret\n'])
+  assert.deepEqual(await ask('PUT', `${files}?path=/etc/made&user=root`, { body: 'x' }), [204, ''])
+  assert.deepEqual(await ask('GET', `${files}?${link}&user=no-such`), [400, 'invalid_request'])
+
+  const sign = async (user?: string) => {
+    const json = { path: '/home/sandbox/link', ...(user === undefined ? {} : { user }) }
+    const { url } = (await server.json('POST', `${files}/download-url`, json)) as { url: string }
+    return new URL(url)
+  }
+  const open = async (url: URL) => {
+    const answer = await fetch(url)
+    return [answer.status, answer.headers.get('x-error-code') ?? (await answer.text())]
+  }
+  const [plain, ofRoot] = [await sign(), await sign('root')]
+  assert.deepEqual(await open(plain), [403, 'forbidden'])
+  assert.deepEqual(await open(ofRoot), [200, 'secret\n'])
+  plain.searchParams.set('user', 'root')
+  assert.deepEqual(await open(plain), [403, 'signature_invalid'])
+  ofRoot.searchParams.delete('user')
+  assert.deepEqual(await open(ofRoot), [403, 'signature_invalid'])
+  ofRoot.searchParams.set('expires', `root\0${ofRoot.searchParams.get('expires')}`)
+  assert.deepEqual(await open(ofRoot), [403, 'signature_invalid'])
+  await sandbox.kill()
+})
+
+test('files: a call as a user leaves the guest as it was for what starts after it, also in a memory that came back', async () => {
+  const sandbox = await started({ user: 'sandbox' })
+  const score = async () => (await sandbox.exec.run('cat /proc/self/oom_score_adj')).stdout
+  const before = await score()
+  await sandbox.files.write('/workspace/a', 'x')
+  assert.equal(await score(), before)
+  await sandbox.hibernate()
+  await sandbox.wake()
+  assert.equal(await sandbox.files.read('/workspace/a'), 'x')
+  await assert.rejects(sandbox.files.read('/etc/shadow'), /403/)
+  assert.equal(await score(), before)
+  await sandbox.kill()
+})
+
 test('a call names another user by name or id, and no program gives it the rights of root', async () => {
   const sandbox = await started({})
   assert.equal(await whoami(sandbox), '0:0 /root')

@@ -331,6 +331,13 @@ test('guest client: no answer of a guest is a fault of the server', async () => 
   }
 })
 
+test('guest client: a full disk is told as the guest tells it, also by one of before that code', async () => {
+  for (const code of ['disk_full', 'too_large'] as const) {
+    const { guest } = hostile([line({ ok: false, code, message: '/x: No space left on device' })], 'end')
+    await refuses(guest.mkdir('/x'), code, /No space left/)
+  }
+})
+
 /** Asserts that the client gives up on a guest that sends `start` and then `drop` more often than the timeouts. */
 async function givesUp(name: string, start: Buffer, drop: Buffer): Promise<void> {
   const timers: NodeJS.Timeout[] = []

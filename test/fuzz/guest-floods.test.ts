@@ -56,24 +56,26 @@ test('guest floods: a long list is checked alternately with other work', async (
   assert.ok(iterations >= pages.length, `${iterations} iterations of the event loop`)
 })
 
-test('guest floods: endless lists take bounded memory, of one sandbox and of all, and small ones pass', async () => {
+test('guest floods: endless lists take bounded memory, of one organisation and of all, and small ones pass', async () => {
   const entry = { path: '/x', isDir: false, size: 1, mode: 0o644, modifiedSeconds: 0, name: 'x'.repeat(200) }
   const page = frame(frameKind.entries, json(Array.from({ length: 200 }, () => entry)))
   const listings = new BodyBudget(3 * page.length, { ownerBytesMax: 2 * page.length, freeBytes: 4096 })
-  const guestOf = (sandboxId: string, chunks: Uint8Array[], ending: Ending) =>
-    hostile([line(ok), ...chunks], ending, { idleTimeoutMs: 1000, listings, sandboxId })
-  const held = guestOf('sb-one', [page, page], 'stall').guest.list('/')
+  const guestOf = (owner: string, chunks: Uint8Array[], ending: Ending) =>
+    hostile([line(ok), ...chunks], ending, { idleTimeoutMs: 1000, listings, owner })
+  const held = guestOf('org_one', [page, page], 'stall').guest.list('/')
   const hasRoom = () => {
-    using share = listings.open('sb-one')
+    using share = listings.open('org_one')
     return share.take(page.length + 4096)
   }
   while (hasRoom()) await sleep(1)
-  await refuses(guestOf('sb-one', [page], 'stall').guest.list('/'), 'unavailable', /too many long lists/)
-  await refuses(guestOf('sb-two', [page, page], 'stall').guest.list('/'), 'unavailable', /too many long lists/)
+  await refuses(guestOf('org_one', [page], 'stall').guest.list('/'), 'unavailable', /too many long lists/)
+  await refuses(guestOf('org_two', [page, page], 'stall').guest.list('/'), 'unavailable', /too many long lists/)
+  // What one organisation cannot take is there for another.
+  assert.equal((await guestOf('org_two', [page, frame(frameKind.end)], 'end').guest.list('/')).length, 200)
   const small = [frame(frameKind.entries, json([entry])), frame(frameKind.end)]
-  assert.equal((await guestOf('sb-one', small, 'end').guest.list('/')).length, 1)
+  assert.equal((await guestOf('org_one', small, 'end').guest.list('/')).length, 1)
   await refuses(held, 'unavailable')
   // What they took is given back.
   const whole = [page, page, frame(frameKind.end)]
-  assert.equal((await guestOf('sb-one', whole, 'end').guest.list('/')).length, 400)
+  assert.equal((await guestOf('org_one', whole, 'end').guest.list('/')).length, 400)
 })

@@ -5,7 +5,7 @@
 # records and the tally. Under emulation that takes half an hour for the service and more than an hour for the driver.
 #
 #   run.sh            all of it
-#   run.sh service    of the conformance files only that of the hostile guest
+#   run.sh service    of the conformance files only those of the hostile guest and of disk rates
 
 set -uo pipefail
 export LC_ALL=C.UTF-8
@@ -16,7 +16,8 @@ machine=test/machine/machine.sh
 # Under emulation what takes a second elsewhere takes a minute.
 test_ms_max=3600000
 # Kernels before 6.16 let a guest send descriptors.
-conformance=(runc-hostile-guest)
+# Version 2 of control groups has disk rates of its own.
+conformance=(runc-hostile-guest runc-disk-rates)
 [ "${1:-}" = service ] || conformance+=(driver-runc runc runc-lazy)
 passed=0 failed=0
 figures=()

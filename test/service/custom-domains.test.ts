@@ -5,6 +5,7 @@ import { beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { newId } from '../../src/lib/id.ts'
 import { FakeTxtRecords } from '../support/fake-txt-records.ts'
+import { makeOrganisation } from '../support/sandbox-service.ts'
 import { worlds } from './world.ts'
 
 const signingSecret = randomBytes(32).toString('hex')
@@ -126,6 +127,33 @@ test('custom domain: a closing server waits for no name server and asks none any
   await sleep(50)
   assert.equal(records.asked.length, length)
   assert.deepEqual(warnings, [])
+})
+
+test('custom domain: an organisation whose name servers say nothing holds up no other', async () => {
+  const { service, orgId } = await newServer(never)
+  const { id: other } = await makeOrganisation(sharedStore())
+  const resolve = records.resolveTxt.bind(records)
+  records.resolveTxt = async (name, signal) => {
+    if (name.endsWith('.slow.example.com')) records.delay = new Promise(() => {})
+    const answer = resolve(name, signal)
+    records.delay = undefined
+    return await answer
+  }
+  const { sandbox: slow } = await service.create(orgId, {})
+  const ports = Array.from({ length: 70 }, (_, index) => index + 1)
+  const declared = ports.map((port) =>
+    service.previews.put(orgId, slow.id, { port, domain: `p${port}.slow.example.com` }),
+  )
+  while (records.running < 8) await sleep(1)
+  const { sandbox } = await service.create(other, {})
+  const record = service.previews.verification({ orgId: other, customHostname: domain })
+  assert.ok(record)
+  records.add(record)
+  const { preview } = await service.previews.put(other, sandbox.id, { port: 1, domain })
+  assert.ok(preview.verifiedAt)
+  await Promise.all(declared)
+  assert.equal(records.running, 8, 'the others were not looked up')
+  await service.close()
 })
 
 test('custom domain: a failing name server costs only that check', async () => {

@@ -9,7 +9,8 @@ import type { CheckpointService } from '../../src/sandbox/index.ts'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
 import type { Store } from '../../src/store/index.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
-import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from '../support/faults.ts'
+import { openFreshStore } from '../support/database.ts'
+import { Calls, Fault, type Mode, Request } from '../support/faults.ts'
 import { makeWorld } from './world.ts'
 
 type World = Awaited<ReturnType<typeof makeWorld>>
@@ -23,13 +24,11 @@ interface Story {
   check(world: World, id: string, answer: unknown): Promise<void>
 }
 
-let opened: OpenedStore[]
+let opened: Store
 before(async () => {
-  opened = await stores()
+  opened = await openFreshStore()
 })
-after(async () => {
-  for (const one of opened) await one[Symbol.asyncDispose]()
-})
+after(() => opened.close())
 
 const previewAuth = { scheme: 'bearer' } as const
 const diskOnly = { kind: 'disk_only' } as const
@@ -210,15 +209,14 @@ for (const story of stories) {
       ['the server ends at a database call', surviveEnd],
     ] as const) {
       test(`${story.name}: it is made once when ${event}, ${mode} the call has happened`, async () => {
-        for (const { store, name } of opened) await everyCall(4, (at) => survive(store, story, at, mode), name)
+        await everyCall(4, (at) => survive(opened, story, at, mode))
       })
     }
   }
 }
 
 test('process: it is started once under its key, while the sandbox knows it', async () => {
-  const { store } = opened[0]!
-  const world = await makeWorld(store)
+  const world = await makeWorld(opened)
   const { service, orgId } = world
   const id = await sandbox(world)
   const starts = [
@@ -237,7 +235,7 @@ test('process: it is started once under its key, while the sandbox knows it', as
       }
       return started
     })
-    const { body } = await request.insist(store.idempotency)
+    const { body } = await request.insist(opened.idempotency)
     assert.deepEqual(idOf(body), idOf(told))
     assert.equal(world.machines.scripts.length, earlier + 1)
   }
@@ -245,8 +243,7 @@ test('process: it is started once under its key, while the sandbox knows it', as
 })
 
 test('process: a refused repeat keeps the key, and the next one finds the process of the first', async () => {
-  const { store } = opened[0]!
-  const world = await makeWorld(store)
+  const world = await makeWorld(opened)
   const { service, orgId } = world
   const id = await sandbox(world)
   const failures = [new ServiceError('unavailable', 'no answer'), new ServiceError('rate_limited', 'no place')]
@@ -257,7 +254,7 @@ test('process: a refused repeat keeps the key, and the next one finds the proces
     if (failure) throw failure
     return started
   })
-  const idempotency = new Idempotency(store.idempotency)
+  const idempotency = new Idempotency(opened.idempotency)
   const earlier = world.machines.scripts.length
   await assert.rejects(request.send(idempotency), /no answer/)
   await assert.rejects(request.send(idempotency), /no place/)
@@ -272,11 +269,10 @@ function idOf(started: unknown): unknown {
 }
 
 test('sandbox: a refused or undone creation can be repeated under its key', async () => {
-  const { store } = opened[0]!
-  const world = await makeWorld(store)
+  const world = await makeWorld(opened)
   const { service, orgId, machines: park } = world
   const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }))
-  const idempotency = new Idempotency(store.idempotency)
+  const idempotency = new Idempotency(opened.idempotency)
   park.before.create = () => Promise.reject(new ServiceError('unavailable', 'the machine refuses'))
   for (let attempt = 0; attempt < 3; attempt++) await assert.rejects(request.send(idempotency), /refuses/)
   assert.deepEqual(await listed(world), [])

@@ -157,3 +157,22 @@ test('limits from inside: they neither wake the sandbox nor keep it awake', asyn
   await service.hibernate(orgId, sandbox.id)
   await assert.rejects(service.scaling.limitFromInside(sandbox.id, { memoryMb: 1024 }), throwsCode('conflict'))
 })
+
+test('sizes: a change that fails halfway is taken back from the machine, unless its memory is in use', async () => {
+  const { service, machines, orgId, sandbox, store } = await makeSandbox()
+  const { resize } = machines
+  let meanwhile = async () => {}
+  machines.resize = async (spec) => {
+    await resize.call(machines, spec)
+    await meanwhile()
+  }
+  const lost = () => Promise.reject(new ServiceError('unavailable', 'the machine does not answer any more'))
+  const inForce = () => machines.machines.get(sandbox.id)?.spec.memoryMb
+  meanwhile = lost
+  await assert.rejects(service.scaling.scale(orgId, sandbox.id, 4096), throwsCode('unavailable'))
+  assert.deepEqual([inForce(), (await service.get(orgId, sandbox.id)).memoryMb], [1024, 1024])
+  machines.usages.set(sandbox.id, using(2000))
+  await assert.rejects(service.scaling.scale(orgId, sandbox.id, 4096), throwsCode('unavailable'))
+  assert.deepEqual([inForce(), (await service.get(orgId, sandbox.id)).memoryMb], [4096, 4096], 'it is in use')
+  assert.equal((await store.sandboxes.sandbox(sandbox.id))?.memoryMb, 4096)
+})

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { agentLineBytesMax } from '../../src/protocol/agent.ts'
+import { agentEventBytesMax } from '../../src/protocol/agent.ts'
 import type { FakeAgent } from '../../src/session/testing/fake-agent.ts'
 import { assertWhole, orgId, simple, useWorld } from '../../src/session/testing/world.ts'
 
@@ -43,7 +43,7 @@ test('a line of 50 MiB is left out with one warning', async () => {
 test('a line of one byte too many is left out, though it is an event', async () => {
   const codes = await after((agent) => {
     const event = JSON.stringify({ type: 'error', message: 'm', code: 'agent_error', fatal: false })
-    agent.process.write(`${event}${' '.repeat(agentLineBytesMax + 1 - event.length)}\n`)
+    agent.process.write(`${event}${' '.repeat(agentEventBytesMax + 1 - event.length)}\n`)
   })
   assert.deepEqual(codes, ['agent_output_invalid'])
 })

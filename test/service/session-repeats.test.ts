@@ -7,7 +7,8 @@ import type { RunningSessionService, Session, SessionView } from '../../src/sess
 import { Crash } from '../../src/session/testing/crash.ts'
 import { assertWhole, orgId, simple, World } from '../../src/session/testing/world.ts'
 import type { Store } from '../../src/store/index.ts'
-import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from '../support/faults.ts'
+import { openFreshStore } from '../support/database.ts'
+import { Calls, Fault, type Mode, Request } from '../support/faults.ts'
 
 interface Story {
   name: string
@@ -18,14 +19,12 @@ interface Story {
   check(world: World, id: string, answered: string): Promise<void>
 }
 
-let opened: OpenedStore[]
+let opened: Store
 before(async () => {
-  opened = await stores()
-  for (const { store } of opened) await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
+  opened = await openFreshStore()
+  await opened.organisations.insertOrganisation({ id: orgId, name: 'test' })
 })
-after(async () => {
-  for (const one of opened) await one[Symbol.asyncDispose]()
-})
+after(() => opened.close())
 
 const modes = ['before', 'after'] as const
 
@@ -189,8 +188,7 @@ for (const story of stories) {
   for (const mode of modes) {
     for (const [when, survive] of troubles) {
       test(`${story.name} once when ${when}, ${mode} it has happened`, async () => {
-        const onAll = ({ store, name }: OpenedStore) => everyCall(4, (at) => survive(store, story, at, mode), name)
-        await Promise.all(opened.map(onAll))
+        await everyCall(4, (at) => survive(opened, story, at, mode))
       })
     }
   }

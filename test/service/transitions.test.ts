@@ -146,14 +146,17 @@ test('wake: one failure is the answer of all that wait for it, and keeps the san
   const list = () => assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('no_capacity'))
   const first = Array.from({ length: 20 }, list)
   await begun.promise
-  const then = [...Array.from({ length: 20 }, list), assert.rejects(service.wake(orgId, sandbox.id, 60))]
+  const then = [
+    ...Array.from({ length: 20 }, list),
+    assert.rejects(service.wake(orgId, sandbox.id, { timeoutSeconds: 60 })),
+  ]
   await sleep(20)
   held.resolve()
   await Promise.all([...first, ...then])
   assert.equal(wakes, 1)
   assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
   machines.before = {}
-  assert.equal((await service.wake(orgId, sandbox.id, 60)).timeoutSeconds, 60)
+  assert.equal((await service.wake(orgId, sandbox.id, { timeoutSeconds: 60 })).timeoutSeconds, 60)
 })
 
 test('hibernate: a failure that ended the processes leaves the sandbox hibernated with the reason', async () => {

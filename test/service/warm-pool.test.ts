@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
+import type { SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import type { Store } from '../../src/store/index.ts'
 import { FakeMachines } from '../support/fake-machines.ts'
@@ -92,7 +93,18 @@ async function surviveKeyed(store: Store, at: number, mode: Mode, event: 'fault'
   const switched = new Proxy(store.sandboxes, {
     get: (calm, name) => Reflect.get(isArmed ? armed : calm, name) as unknown,
   })
-  const options = { driver: machines, guest: (id: string) => machines.guest(id) }
+  const hasEnded = () => trouble instanceof Crash && trouble.happened
+  const noted = calls.wrap({ prepare: (spec: SandboxSpec) => machines.prepare(spec) })
+  // A server that has ended makes no machine, and what it had begun to make is there before the next one looks.
+  const driver = new Proxy(machines, {
+    get: (target, name) => {
+      const value: unknown = Reflect.get(target, name)
+      if (typeof value !== 'function') return value
+      if (name !== 'prepare') return value.bind(target) as unknown
+      return (spec: SandboxSpec) => (hasEnded() ? new Promise<never>(() => {}) : noted.prepare(spec))
+    },
+  })
+  const options = { driver, guest: (id: string) => machines.guest(id) }
   const { service } = makeSandboxService({ ...options, store: switched, warmSandboxesMax: size })
   await service.start()
   await until(() => service.warmCounts()['base'] === size)

@@ -1,15 +1,12 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { after, before } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
 import type { ProcessInfo, SandboxLimits } from '../../src/sandbox/index.ts'
-import { type Store, cachedSandboxStore, openStore } from '../../src/store/index.ts'
+import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
+import { openFreshStore } from '../support/database.ts'
 import { FakeMachines, type Step } from '../support/fake-machines.ts'
 import type { FakeTxtRecords } from '../support/fake-txt-records.ts'
-import { imageDir } from '../support/images.ts'
 import { makeOrganisation, makeSandboxService } from '../support/sandbox-service.ts'
 
 /** What a server finds again after a restart, beside its store. */
@@ -51,16 +48,11 @@ export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => 
 
 /** Worlds over one store for all tests of the calling file. Each has an organisation of its own unless one is kept. */
 export function worlds() {
-  let dataDir: string
   let store: Store
   before(async () => {
-    dataDir = await mkdtemp(join(tmpdir(), 'atoll-service-'))
-    store = await openStore({ dataDir, imageDir })
+    store = await openFreshStore()
   })
-  after(async () => {
-    await store.close()
-    await rm(dataDir, { recursive: true })
-  })
+  after(() => store.close())
 
   const makeWorldHere = (limits: Partial<SandboxLimits> = {}, kept: Kept = {}) => makeWorld(store, limits, kept)
   return {

@@ -1,28 +1,21 @@
 import assert from 'node:assert/strict'
-import { existsSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { after, before, suite, test } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
 import { Creation } from '../../src/lib/creation.ts'
 import type { StreamEvent } from '../../src/session/index.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
-import { imageDir } from '../support/images.ts'
 import { killed, startChild } from './child.ts'
-import { eventOf, newOrganisation, newSession, sessionOf } from './kit.ts'
+import { eventOf, freshDatabase, newOrganisation, newSession, sessionOf } from './kit.ts'
 
-suite('durability of the embedded database', () => {
-  let dataDir: string
-  before(async () => {
-    dataDir = await mkdtemp(join(tmpdir(), 'atoll-durability-'))
-  })
-  after(() => rm(dataDir, { recursive: true, force: true }))
+suite('durability of a database', () => {
+  let url: string
+  let drop: () => Promise<void>
+  before(async () => ({ url, drop } = await freshDatabase()))
+  after(() => drop())
 
   /** Lets a writer run until it has acknowledged so many commits, kills it in the middle of the next, and returns all. */
   async function acknowledgedBefore(kill: number, sessionId: string): Promise<string[]> {
-    const child = startChild('write', dataDir, sessionId)
+    const child = startChild('write', url, sessionId)
     const acknowledged: string[] = []
     for await (const line of createInterface({ input: child.stdout })) {
       acknowledged.push(line)
@@ -43,13 +36,13 @@ suite('durability of the embedded database', () => {
   }
 
   test('commit: every acknowledged one survives kill -9, in several rounds', async () => {
-    let store = await openStore({ dataDir, imageDir })
+    let store = await openStore(url)
     const { id: sessionId } = await newSession(store, (await newOrganisation(store)).id)
     const acknowledged: string[] = []
     for (const commits of [1, 60, 137]) {
       await store.close()
       acknowledged.push(...(await acknowledgedBefore(commits, sessionId)))
-      store = await openStore({ dataDir, imageDir })
+      store = await openStore(url)
       const stream = await wholeStream(store, sessionId)
       const messages = new Set((await store.sessions.messages(sessionId)).map(({ id }) => id))
       const sequences = new Set(stream.map(({ sequence }) => sequence))
@@ -67,7 +60,7 @@ suite('durability of the embedded database', () => {
   })
 
   test('idempotency: the records of a key are known after a restart', async () => {
-    let store = await openStore({ dataDir, imageDir })
+    let store = await openStore(url)
     const { id: orgId } = await newOrganisation(store)
     const now = new Date()
     const claim = (key: string, seed = 'seed') => ({ orgId, key, seed })
@@ -78,25 +71,11 @@ suite('durability of the embedded database', () => {
     await store.idempotency.begin(claim('done'), 'hash', now)
     await store.idempotency.finish(claim('done'), 'hash', now, { statusCode: 201, body: 'x' })
     await store.close()
-    store = await openStore({ dataDir, imageDir })
+    store = await openStore(url)
     const again = await store.idempotency.begin(claim('interrupted', 'other'), 'hash', now)
     assert.deepEqual(again, { state: 'claimed', seed: 'seed', made: [session.id] })
     const state = await store.idempotency.begin(claim('done'), 'hash', now)
     assert.deepEqual(state, { state: 'done', statusCode: 201, body: 'x' })
     await store.close()
-  })
-
-  test('first start: a killed one does not block the next', async () => {
-    const fresh = join(dataDir, 'fresh')
-    const child = startChild('write', fresh, 'session_none')
-    const unfinished = join(fresh, 'db.unfinished')
-    while (!existsSync(unfinished)) await delay(1)
-    await killed(child)
-    // A kill a little later leaves the first files of a database too.
-    await writeFile(join(unfinished, 'PG_VERSION'), '17\n')
-    const store = await openStore({ dataDir: fresh, imageDir })
-    await store.ping()
-    await store.close()
-    assert.ok(!existsSync(unfinished))
   })
 })

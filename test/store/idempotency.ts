@@ -14,6 +14,7 @@ import {
   previewOf,
   sandboxOf,
   sessionOf,
+  previewUrl,
 } from './kit.ts'
 
 const now = new Date('2026-01-15T10:30:00.000Z')
@@ -142,8 +143,8 @@ export function idempotencyTests(store: Store): void {
       async sandbox(orgId, creation) {
         const sandbox = sandboxOf(orgId, { status: 'creating' })
         await sandboxes.insertSandbox(sandbox)
-        const note = { creation, outcome: 'made' } as const
-        await sandboxes.updateSandbox(sandbox.id, { status: 'running' }, ['creating'], note)
+        const creationNote = { creation, outcome: 'made' } as const
+        await sandboxes.updateSandbox(sandbox.id, { status: 'running' }, ['creating'], { creationNote })
         return sandbox.id
       },
       async checkpoint(orgId, creation) {
@@ -159,7 +160,7 @@ export function idempotencyTests(store: Store): void {
       async preview(orgId, creation) {
         const sandbox = sandboxOf(orgId)
         await sandboxes.insertSandbox(sandbox)
-        return (await sandboxes.putPreview(previewOf(sandbox, 80), creation)).preview.id
+        return (await sandboxes.putPreview(previewOf(sandbox, 80), previewUrl, creation)).preview.id
       },
     }
 
@@ -209,7 +210,9 @@ export function idempotencyTests(store: Store): void {
       await begin(claim)
       const whole = creationOf(claim)
       const stop = (id: string, creation: Creation) =>
-        sandboxes.updateSandbox(id, { status: 'stopped' }, ['running'], { creation, outcome: 'undone' })
+        sandboxes.updateSandbox(id, { status: 'stopped' }, ['running'], {
+          creationNote: { creation, outcome: 'undone' },
+        })
       await stop(await kinds['sandbox']!(claim.orgId, whole), whole)
       const next = { ...claim, seed: 'next' }
       assert.deepEqual(await begin(next, 'other'), made(next))

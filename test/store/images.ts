@@ -1,33 +1,20 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
-import type { Image } from '../../src/image/index.ts'
+import { imagesOf, type Image, type ImageSelection } from '../../src/image/index.ts'
 import { newId } from '../../src/lib/id.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import type { Store } from '../../src/store/index.ts'
-import { idsOf, newOrganisation } from './kit.ts'
+import { idsOf, imageOf, newOrganisation } from './kit.ts'
 
 export function imageTests(store: Store): void {
   const { images } = store
 
   async function insert(orgId: string, fields: Partial<Image> = {}): Promise<Image> {
-    const now = new Date('2026-02-03T04:05:06.789Z')
-    const image: Image = {
-      id: newId('img-'),
-      orgId,
-      contentHash: newId('pa-'),
-      layerHashes: [],
-      status: 'ready',
-      manifest: { base: 'base', steps: [] },
-      memoryMb: 1024,
-      isDetached: false,
-      isPublic: false,
-      createdAt: now,
-      lastUsedAt: now,
-      ...fields,
-    }
+    const image = imageOf(orgId, { status: 'ready', ...fields })
     await images.insertImage(image)
     return image
   }
+  const listed = (which: ImageSelection) => Array.fromAsync(imagesOf(images, which))
   const organisation = async () => (await newOrganisation(store)).id
 
   suite('images', () => {
@@ -68,7 +55,37 @@ export function imageTests(store: Store): void {
       const other = await insert(orgId, { createdAt: new Date('2026-01-03') })
       await insert(await organisation(), { contentHash })
       assert.deepEqual(idsOf(await images.imagesOf(contentHash, orgId)), idsOf([newer, older]))
-      assert.deepEqual(idsOf(await images.listImages(orgId)), idsOf([other, newer, older]))
+      assert.deepEqual(idsOf(await listed({ orgId })), idsOf([other, newer, older]))
+    })
+
+    test('image: a list is read in pages of some bytes, whole, in one order', async () => {
+      const orgId = await organisation()
+      const steps = [{ type: 'run' as const, args: { commands: ['x'.repeat(400_000)] } }]
+      const made: Image[] = []
+      for (let index = 0; index < 8; index += 1) {
+        const createdAt = new Date(2026, 1, 1 + Math.floor(index / 3))
+        const large = index % 2 === 0 ? { manifest: { base: 'base', steps } } : { name: `n${index}` }
+        made.push(await insert(orgId, { createdAt, ...large }))
+      }
+      const first = await images.imagePage({ orgId })
+      assert.ok(first.length > 1 && first.length < made.length, String(first.length))
+      const byAge = made.toSorted(
+        (one, other) => other.createdAt.getTime() - one.createdAt.getTime() || (one.id < other.id ? -1 : 1),
+      )
+      assert.deepEqual(await listed({ orgId }), byAge)
+      const named = byAge.filter(({ name }) => name !== undefined)
+      assert.deepEqual(await listed({ orgId, isNamed: true }), named)
+      assert.equal(await images.countNamed(orgId), named.length)
+    })
+
+    test('image: one that was imported is found by its first layer', async () => {
+      const orgId = await organisation()
+      const oci = { digest: 'sha256:1', entrypoint: [], cmd: [] }
+      const imported = await insert(orgId, { layerHashes: ['first', 'second'], oci })
+      await insert(orgId, { layerHashes: ['first'] })
+      assert.deepEqual(await images.importedImage(orgId, 'first'), imported)
+      assert.equal(await images.importedImage(orgId, 'second'), undefined)
+      assert.equal(await images.importedImage(await organisation(), 'first'), undefined)
     })
 
     test('image: an update changes what it names and nothing of a deleted one', async () => {
@@ -87,7 +104,7 @@ export function imageTests(store: Store): void {
       assert.equal(await images.publicImageNamed(name), undefined)
       await images.updateImage(image.id, { isPublic: true })
       assert.equal((await images.publicImageNamed(name))?.id, image.id)
-      assert.ok(idsOf(await images.publicImages()).includes(image.id))
+      assert.ok(idsOf(await listed({})).includes(image.id))
       await images.deleteImage(image.id)
     })
 

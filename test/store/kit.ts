@@ -1,16 +1,19 @@
 /** Databases, child processes and records for the tests of stores. */
-import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
+import type { Image } from '../../src/image/index.ts'
 import type { Organisation } from '../../src/organisation/index.ts'
 import type { Checkpoint } from '../../src/sandbox/checkpoint.ts'
 import type { Preview } from '../../src/sandbox/preview.ts'
 import type { Sandbox } from '../../src/sandbox/sandbox.ts'
 import { type Message, type Session, type SessionEvent, unusedCounters } from '../../src/session/session.ts'
-import { databaseLockKey } from '../../src/store/dialect/postgres-lock.ts'
+import { databaseLockKey } from '../../src/store/lock.ts'
 import type { Store } from '../../src/store/index.ts'
+import { execute } from '../support/database.ts'
+
+export { execute, freshDatabase, openFreshStore } from '../support/database.ts'
 
 /** Reads a list to its end, page by page. */
 export async function allPages<Item>(
@@ -92,6 +95,27 @@ export function patchOf(checkpointId: string, script = 'true') {
   }
 }
 
+export function imageOf(orgId: string, fields: Partial<Image> = {}): Image {
+  const now = new Date('2026-02-03T04:05:06.789Z')
+  return {
+    id: newId('img-'),
+    orgId,
+    contentHash: newId('pa-'),
+    layerHashes: [],
+    status: 'building',
+    manifest: { base: 'base', steps: [] },
+    memoryMb: 1024,
+    isDetached: false,
+    isPublic: false,
+    createdAt: now,
+    lastUsedAt: now,
+    ...fields,
+  }
+}
+
+/** Where clients reach a preview. */
+export const previewUrl = 'http://preview.test'
+
 export function previewOf(sandbox: Sandbox, port: number, fields: Partial<Preview> = {}): Preview {
   return {
     id: newId('pv-'),
@@ -160,26 +184,6 @@ export async function newSandbox(store: Store, fields: Partial<Sandbox> = {}): P
   return sandbox
 }
 
-/** A new database on the server of `TEST_DATABASE_URL`; the caller removes it with `drop`. */
-export async function freshDatabase(): Promise<{ url: string; drop: () => Promise<void> }> {
-  const name = `atoll_test_${randomBytes(6).toString('hex')}`
-  const server = serverUrl()
-  await execute(server, `create database ${name}`)
-  const own = new URL(server)
-  own.pathname = `/${name}`
-  return { url: own.href, drop: () => execute(server, `drop database if exists ${name} with (force)`) }
-}
-
-export async function execute(url: string, statement: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  try {
-    await client.query(statement)
-  } finally {
-    await client.end()
-  }
-}
-
 /** Terminates connections on the server, by their application name. */
 export async function cutConnections(url: string, applicationName: string): Promise<void> {
   const name = pg.escapeLiteral(applicationName)
@@ -199,13 +203,4 @@ export async function queueForLock(url: string): Promise<{ locked: Promise<unkno
   while ((await watcher.query(waiting)).rowCount === 0) await sleep(5)
   await watcher.end()
   return { locked, end: () => client.end() }
-}
-
-function serverUrl(): string {
-  const url = process.env['TEST_DATABASE_URL']
-  if (url !== undefined && url !== '') return url
-  throw new Error(
-    'TEST_DATABASE_URL is not set. `npm test` starts a PostgreSQL server and sets it; by hand, name one whose user may ' +
-      'create databases: TEST_DATABASE_URL=postgres://postgres@127.0.0.1:5432/postgres',
-  )
 }

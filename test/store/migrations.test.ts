@@ -1,159 +1,17 @@
-/** Migrations of records of earlier versions, and migrations that take long, on a server and on the embedded database. */
+/** Migrations that take long. */
 import assert from 'node:assert/strict'
-import { cpSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { after, afterEach, before, beforeEach, suite, test } from 'node:test'
-import { Kysely, PostgresDialect, sql, type RawBuilder } from 'kysely'
-import { Migrator, type Migration } from 'kysely/migration'
-import pg from 'pg'
+import { after, before, suite, test } from 'node:test'
+import { Kysely, sql, type RawBuilder } from 'kysely'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
 import { silentLog, type Log } from '../../src/lib/log.ts'
-import type { Backend } from '../../src/store/dialect/index.ts'
+import type { Backend } from '../../src/store/connection.ts'
 import { translated } from '../../src/store/errors.ts'
-import { openStore, type Store } from '../../src/store/index.ts'
-import { migrations as released } from '../../src/store/migrations/index.ts'
+import { openStore } from '../../src/store/index.ts'
 import { killed, startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { cutConnections, execute, freshDatabase, newOrganisation, newSession } from './kit.ts'
+import { cutConnections, execute, freshDatabase } from './kit.ts'
 import { migrateOn, noteCount, noteMigrations, openBackend } from './notes.ts'
-
-/** Brings an empty database to the schema of the version whose last migration this is. */
-async function migrateUpTo(url: string, last: string): Promise<void> {
-  const names = Object.keys(released)
-  const known = names
-    .slice(0, names.indexOf(last) + 1)
-    .map((name): [string, Migration] => [name, released[name] as Migration])
-  const db = new Kysely<unknown>({
-    dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: url, max: 2 }) }),
-  })
-  try {
-    const migrator = new Migrator({
-      db,
-      provider: { getMigrations: async () => Object.fromEntries(known) },
-      migrationTableName: 'schema_migrations',
-      migrationLockTableName: 'schema_migration_lock',
-    })
-    const { error } = await migrator.migrateToLatest()
-    assert.equal(error, undefined)
-  } finally {
-    await db.destroy()
-  }
-}
-
-suite('migrations: records of an earlier version', () => {
-  let url: string
-  let drop: () => Promise<void>
-  beforeEach(async () => ({ url, drop } = await freshDatabase()))
-  afterEach(() => drop())
-
-  test('custom domain: an existing one waits for its proof, and other organisations may claim it', async () => {
-    await migrateUpTo(url, '0006-installation')
-    await execute(
-      url,
-      `insert into organisations (id, name) values ('org_1', 'one'), ('org_2', 'two');
-      insert into sandboxes (id, org_id, status, image, cpu_count, memory_mb, disk_mb, timeout_seconds, envs, metadata, tags,
-        created_at, started_at, active_at)
-      select id, org_id, 'running', 'base', 1, 1024, 10240, 300, '{}', '{}', '{}', now(), now(), now()
-      from (values ('sb-1', 'org_1'), ('sb-2', 'org_2')) as made (id, org_id);
-      insert into previews (id, org_id, sandbox_id, port, custom_hostname, ssl_status, created_at) values
-        ('pv-1', 'org_1', 'sb-1', 80, 'shop.example.com', 'active', now()),
-        ('pv-2', 'org_1', 'sb-1', 81, null, 'active', now())`,
-    )
-    await using store = await openStore({ databaseUrl: url })
-    const { sandboxes } = store
-    assert.equal(await sandboxes.previewByHostname('shop.example.com'), undefined)
-    const waiting = await sandboxes.unverifiedPreviews(10)
-    assert.deepEqual(
-      waiting.map(({ id, sslStatus, verifiedAt }) => [id, sslStatus, verifiedAt]),
-      [['pv-1', 'pending', undefined]],
-    )
-    assert.equal((await sandboxes.preview('sb-1', 81))?.sslStatus, 'active', 'without a domain nothing changes')
-    const [kept] = waiting
-    assert.ok(kept)
-    await sandboxes.putPreview({ ...kept, id: 'pv-3', orgId: 'org_2', sandboxId: 'sb-2' })
-    assert.equal(await sandboxes.verifyPreview(kept, new Date()), true)
-  })
-
-  test('session cost: it is unknown for an older session unless that has used nothing', async () => {
-    const store = await openStore({ databaseUrl: url })
-    const { id: orgId } = await newOrganisation(store)
-    const used = await newSession(store, orgId, { inputTokens: 7, outputTokens: 1 })
-    const unused = await newSession(store, orgId)
-    await store.close()
-    await makeOlder(url)
-    await using newer = await openStore({ databaseUrl: url })
-    const { costNanoUsd: _cost, ...known } = used
-    assert.deepEqual(await newer.sessions.session(used.id), known)
-    assert.deepEqual(await newer.sessions.session(unused.id), unused)
-  })
-
-  test('host: records name the installation, also those of an older version', async () => {
-    const store = await openStore({ databaseUrl: url })
-    const { id: orgId } = await newOrganisation(store)
-    const hostOf = async ({ sessions }: Store, id: string) => (await sessions.session(id))?.hostId
-    const early = await newSession(store, orgId)
-    assert.equal(await hostOf(store, early.id), undefined)
-    await store.joinInstallation('host-1')
-    const late = await newSession(store, orgId)
-    for (const { id } of [early, late]) assert.equal(await hostOf(store, id), 'host-1')
-    await store.close()
-    await makeOlder(url)
-    await using newer = await openStore({ databaseUrl: url })
-    for (const { id } of [early, late]) assert.equal(await hostOf(newer, id), 'host-1')
-  })
-
-  test('idempotency key: an older unanswered request is a conflict, and an older answer is replayed', async () => {
-    const store = await openStore({ databaseUrl: url })
-    const { id: orgId } = await newOrganisation(store)
-    const now = new Date()
-    const claim = (key: string) => ({ orgId, key, seed: 'seed' })
-    await store.idempotency.begin(claim('unanswered'), 'hash', now)
-    await store.idempotency.begin(claim('answered'), 'hash', now)
-    await store.idempotency.finish(claim('answered'), 'hash', now, { statusCode: 201, body: 'x' })
-    await store.close()
-    await makeOlder(url)
-    await using newer = await openStore({ databaseUrl: url })
-    assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
-    assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
-  })
-})
-
-/** Takes away what migrations from 0008 on have added. */
-async function makeOlder(url: string): Promise<void> {
-  const added = {
-    sessions: [
-      'cache_read_tokens',
-      'cache_write_tokens',
-      'cost_nano_usd',
-      'waiting_for',
-      'waiting_since',
-      'sandbox_restores',
-      'host_id',
-    ],
-    sandboxes: [
-      'restores',
-      'host_id',
-      'volumes',
-      'command_defaults',
-      'is_autoscaled',
-      'autoscale_min_mb',
-      'autoscale_max_mb',
-      'is_scaling_locked',
-    ],
-    checkpoints: ['host_id', 'is_public', 'volumes'],
-    idempotency_keys: ['seed', 'made'],
-  }
-  for (const [table, columns] of Object.entries(added)) {
-    await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
-  }
-  await execute(url, 'drop index messages_state, sessions_ended')
-  await execute(url, 'drop table images, image_layers')
-  await execute(url, 'drop table volume_attachments, volume_snapshots, volumes, volume_remains')
-  await execute(url, `delete from schema_migrations where name >= '0008'`)
-}
 
 interface Note {
   length: number
@@ -270,32 +128,9 @@ async function makeMore(db: Kysely<unknown>): Promise<void> {
   await sql`create table more (id integer)`.execute(db)
 }
 
-const folders: string[] = []
 const drops: (() => Promise<void>)[] = []
 after(async () => {
-  for (const folder of folders) await rm(folder, { recursive: true })
   for (const drop of drops) await drop()
-})
-
-/** A database without any table. The one of the images has the newest schema. */
-let empty: Promise<string> | undefined
-
-async function makeEmpty(): Promise<string> {
-  const folder = await newFolder()
-  await (await openBackend(folder)).stop()
-  return folder
-}
-
-async function newFolder(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'atoll-migrations-'))
-  folders.push(folder)
-  return folder
-}
-
-migrationTests('PGlite', async () => {
-  const folder = await newFolder()
-  cpSync(await (empty ??= makeEmpty()), folder, { recursive: true })
-  return folder
 })
 
 migrationTests('PostgreSQL', async () => {
@@ -358,7 +193,7 @@ suite('migrations of a database on a server', () => {
   test('migration: an open store has no connection for migrations left', async () => {
     const fresh = await freshDatabase()
     drops.push(fresh.drop)
-    await using store = await openStore({ databaseUrl: fresh.url })
+    await using store = await openStore(fresh.url)
     await store.ping()
     await execute(
       fresh.url,

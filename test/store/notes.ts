@@ -1,9 +1,7 @@
 /** Migrations of a table with many rows. */
 import { Kysely, sql } from 'kysely'
 import { defined } from '../../src/lib/defined.ts'
-import type { Backend } from '../../src/store/dialect/index.ts'
-import { pgliteBackend } from '../../src/store/dialect/pglite.ts'
-import { postgresBackend } from '../../src/store/dialect/postgres.ts'
+import { type Backend, postgresBackend } from '../../src/store/connection.ts'
 import { migrate, type MigrateOptions, type Migrations } from '../../src/store/migrations/index.ts'
 
 /** Nine batches of the backfill. */
@@ -46,11 +44,9 @@ export function noteMigrations(begun: (after: string | undefined) => void | Prom
   }
 }
 
-/** Opens the database of a data folder or a database URL. */
+/** Opens the database of a URL. */
 export async function openBackend(location: string, statementTimeoutMs?: number): Promise<Backend & AsyncDisposable> {
-  const backend = location.startsWith('postgres:')
-    ? await postgresBackend(location, defined({ statementTimeoutMs }))
-    : await pgliteBackend(location, undefined, { beforeCreate: () => undefined, died: () => undefined })
+  const backend = await postgresBackend(location, { limits: defined({ statementMs: statementTimeoutMs }) })
   return Object.assign(backend, { [Symbol.asyncDispose]: () => backend.stop() })
 }
 

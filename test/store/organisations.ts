@@ -26,7 +26,7 @@ export function organisationTests(store: Store): void {
       const organisation = await newOrganisation(store)
       const { keyHash, ...rest } = key(organisation.id)
       await organisations.insertApiKey({ keyHash, ...rest })
-      assert.deepEqual(await organisations.organisationByKey(keyHash), organisation)
+      assert.deepEqual(await organisations.organisationByKey(keyHash), { ...organisation, keyId: rest.id })
       assert.equal(await organisations.organisationByKey(newId('key_')), undefined)
     })
 
@@ -49,8 +49,8 @@ export function organisationTests(store: Store): void {
       for (const each of [old, kept, foreign]) await organisations.insertApiKey(each)
       await organisations.deleteOtherApiKeys(mine.id, kept.keyHash)
       assert.equal(await organisations.organisationByKey(old.keyHash), undefined)
-      assert.deepEqual(await organisations.organisationByKey(kept.keyHash), mine)
-      assert.deepEqual(await organisations.organisationByKey(foreign.keyHash), theirs)
+      assert.deepEqual(await organisations.organisationByKey(kept.keyHash), { ...mine, keyId: kept.id })
+      assert.deepEqual(await organisations.organisationByKey(foreign.keyHash), { ...theirs, keyId: foreign.id })
     })
 
     test('API key: a key of another organisation is a conflict', async () => {

@@ -4,7 +4,7 @@ import { newId } from '../../src/lib/id.ts'
 import type { Preview, PreviewDeclaration } from '../../src/sandbox/preview.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { newOrganisation, newSandbox, previewOf, sandboxOf } from './kit.ts'
+import { newOrganisation, newSandbox, previewOf, sandboxOf, previewUrl } from './kit.ts'
 
 export function previewTests(store: Store): void {
   const { sandboxes } = store
@@ -23,8 +23,8 @@ export function previewTests(store: Store): void {
         sslStatus: 'pending',
       })
       const bare = previewOf(sandbox, 65_535)
-      assert.deepEqual(await sandboxes.putPreview(full), { preview: full, created: true })
-      assert.deepEqual(await sandboxes.putPreview(bare), { preview: bare, created: true })
+      assert.deepEqual(await sandboxes.putPreview(full, previewUrl), { preview: full, created: true })
+      assert.deepEqual(await sandboxes.putPreview(bare, previewUrl), { preview: bare, created: true })
       assert.deepEqual(await sandboxes.preview(sandbox.id, 3000), full)
       assert.deepEqual(await sandboxes.previewByHostname(customHostname, sandbox.orgId), full)
       assert.deepEqual(await sandboxes.listPreviews(sandbox.id), [full, bare])
@@ -39,21 +39,21 @@ export function previewTests(store: Store): void {
       const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const declared = previewOf(sandbox, 3000, { customHostname })
-      await sandboxes.putPreview(declared)
+      await sandboxes.putPreview(declared, previewUrl)
       assert.equal(await sandboxes.verifyPreview({ ...declared, customHostname: hostname() }, at), false)
       assert.equal(await sandboxes.verifyPreview({ ...declared, port: 3001 }, at), false)
       assert.equal(await sandboxes.verifyPreview(declared, at), true)
       const verified = { ...declared, verifiedAt: at }
       assert.deepEqual(await sandboxes.previewByHostname(customHostname), verified)
       assert.deepEqual(await sandboxes.preview(sandbox.id, 3000), verified)
-      assert.deepEqual((await sandboxes.putPreview(declared)).preview, verified)
+      assert.deepEqual((await sandboxes.putPreview(declared, previewUrl)).preview, verified)
       const { customHostname: _name, ...unnamed } = declared
-      assert.deepEqual((await sandboxes.putPreview(unnamed)).preview, verified, 'what is not named stays')
+      assert.deepEqual((await sandboxes.putPreview(unnamed, previewUrl)).preview, verified, 'what is not named stays')
       for (const other of [hostname(), undefined]) {
-        const moved = await sandboxes.putPreview({ ...declared, customHostname: other })
+        const moved = await sandboxes.putPreview({ ...declared, customHostname: other }, previewUrl)
         assert.equal(moved.preview.verifiedAt, undefined)
         assert.equal(await sandboxes.previewByHostname(customHostname), undefined)
-        await sandboxes.putPreview(declared)
+        await sandboxes.putPreview(declared, previewUrl)
         await sandboxes.verifyPreview(declared, at)
       }
     })
@@ -63,7 +63,7 @@ export function previewTests(store: Store): void {
       const [one, other, third] = [await newSandbox(store), await newSandbox(store), await newSandbox(store)].map(
         (sandbox) => previewOf(sandbox, 3000, { customHostname, sslStatus: 'active' }),
       ) as [Preview, Preview, Preview]
-      for (const claim of [one, other, third]) await sandboxes.putPreview(claim)
+      for (const claim of [one, other, third]) await sandboxes.putPreview(claim, previewUrl)
       await sandboxes.verifyPreview(one, at)
       await refuses(sandboxes.verifyPreview(other, at), 'conflict', /domain/)
       await refuses(sandboxes.verifyPreview(other, at, third), 'conflict')
@@ -85,7 +85,7 @@ export function previewTests(store: Store): void {
       )
       const verified = previewOf(running, 80, { customHostname: hostname() })
       const others = [verified, previewOf(running, 81), previewOf(stopped, 80, { customHostname: hostname() })]
-      for (const preview of [...waiting, ...others]) await sandboxes.putPreview(preview)
+      for (const preview of [...waiting, ...others]) await sandboxes.putPreview(preview, previewUrl)
       await sandboxes.verifyPreview(verified, at)
       assert.deepEqual(await sandboxes.unverifiedPreviews(10, orgId), waiting.toReversed())
       assert.deepEqual(await sandboxes.unverifiedPreviews(2, orgId), waiting.toReversed().slice(0, 2))
@@ -98,10 +98,10 @@ export function previewTests(store: Store): void {
       const sandbox = await newSandbox(store)
       const guard = { authScheme: 'bearer', tokenHash: 'ff' } as const
       const first = previewOf(sandbox, 3000, { customHostname: hostname(), ...guard })
-      await sandboxes.putPreview(first)
+      await sandboxes.putPreview(first, previewUrl)
       const again = async (change: Partial<PreviewDeclaration>, expected: Preview) => {
         const declared = { ...previewOf(sandbox, 3000, { createdAt: new Date('2026-05-05') }), ...change }
-        assert.deepEqual(await sandboxes.putPreview(declared), { preview: expected, created: false })
+        assert.deepEqual(await sandboxes.putPreview(declared, previewUrl), { preview: expected, created: false })
         assert.deepEqual(await sandboxes.listPreviews(sandbox.id), [expected])
       }
       const { customHostname: _name, ...nameless } = first
@@ -121,7 +121,7 @@ export function previewTests(store: Store): void {
       const customHostname = hostname()
       const declare = async (change: Partial<PreviewDeclaration>) => {
         const declared = { ...previewOf(sandbox, 3000, { sslStatus: 'pending' }), ...change }
-        return (await sandboxes.putPreview(declared)).preview.sslStatus
+        return (await sandboxes.putPreview(declared, previewUrl)).preview.sslStatus
       }
       const issue = async (name: Pick<Preview, 'customHostname'>) =>
         await sandboxes.setSslStatus({ sandboxId: sandbox.id, port: 3000, ...name }, 'active', ['pending'])
@@ -141,8 +141,8 @@ export function previewTests(store: Store): void {
         const sandbox = await newSandbox(store)
         const customHostname = hostname()
         const answers = await Promise.all([
-          sandboxes.putPreview(previewOf(sandbox, 3000, { authScheme: 'bearer', tokenHash: 'ff' })),
-          sandboxes.putPreview(previewOf(sandbox, 3000, { customHostname })),
+          sandboxes.putPreview(previewOf(sandbox, 3000, { authScheme: 'bearer', tokenHash: 'ff' }), previewUrl),
+          sandboxes.putPreview(previewOf(sandbox, 3000, { customHostname }), previewUrl),
         ])
         assert.equal(answers.filter(({ created }) => created).length, 1)
         const preview = await sandboxes.preview(sandbox.id, 3000)
@@ -155,8 +155,8 @@ export function previewTests(store: Store): void {
       const customHostname = hostname()
       const named = previewOf(sandbox, 3000, { customHostname, sslStatus: 'pending' })
       const bare = previewOf(sandbox, 3001, { sslStatus: 'pending' })
-      await sandboxes.putPreview(named)
-      await sandboxes.putPreview(bare)
+      await sandboxes.putPreview(named, previewUrl)
+      await sandboxes.putPreview(bare, previewUrl)
       const { customHostname: _name, ...nameless } = named
       assert.equal(await sandboxes.setSslStatus(nameless, 'active', ['pending']), false)
       assert.equal(await sandboxes.setSslStatus({ ...named, customHostname: hostname() }, 'active', ['pending']), false)
@@ -177,11 +177,15 @@ export function previewTests(store: Store): void {
       const other = sandboxOf(one.orgId)
       await sandboxes.insertSandbox(other)
       const customHostname = hostname()
-      await sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
+      await sandboxes.putPreview(previewOf(one, 3000, { customHostname }), previewUrl)
       const untouched = previewOf(other, 4000)
-      await sandboxes.putPreview(untouched)
+      await sandboxes.putPreview(untouched, previewUrl)
       for (const port of [3000, 4000]) {
-        await refuses(sandboxes.putPreview(previewOf(other, port, { customHostname })), 'conflict', /domain/)
+        await refuses(
+          sandboxes.putPreview(previewOf(other, port, { customHostname }), previewUrl),
+          'conflict',
+          /domain/,
+        )
       }
       assert.deepEqual(await sandboxes.listPreviews(other.id), [untouched])
     })
@@ -191,16 +195,16 @@ export function previewTests(store: Store): void {
       const other = sandboxOf(one.orgId)
       await sandboxes.insertSandbox(other)
       const customHostname = hostname()
-      await sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
-      assert.equal((await sandboxes.putPreview(previewOf(one, 3000, { customHostname }))).created, false)
+      await sandboxes.putPreview(previewOf(one, 3000, { customHostname }), previewUrl)
+      assert.equal((await sandboxes.putPreview(previewOf(one, 3000, { customHostname }), previewUrl)).created, false)
       assert.equal(await sandboxes.deletePreview(one.id, 3000), true)
       assert.equal(await sandboxes.deletePreview(one.id, 3000), false)
-      assert.equal((await sandboxes.putPreview(previewOf(other, 80, { customHostname }))).created, true)
+      assert.equal((await sandboxes.putPreview(previewOf(other, 80, { customHostname }), previewUrl)).created, true)
     })
 
     test('preview: an unknown sandbox is not found', async () => {
       const { id } = await newOrganisation(store)
-      await refuses(sandboxes.putPreview(previewOf(sandboxOf(id), 3000)), 'not_found')
+      await refuses(sandboxes.putPreview(previewOf(sandboxOf(id), 3000), previewUrl), 'not_found')
     })
   })
 }

@@ -4,7 +4,7 @@ import { newId } from '../../src/lib/id.ts'
 import { sandboxStatuses, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { allPages, checkpointOf, idsOf, newOrganisation, newSandbox, previewOf, sandboxOf } from './kit.ts'
+import { allPages, checkpointOf, idsOf, newOrganisation, newSandbox, previewOf, sandboxOf, previewUrl } from './kit.ts'
 
 /** Every optional field is there, with values that a careless mapping would change. */
 function fullSandbox(orgId: string): Sandbox {
@@ -190,7 +190,7 @@ export function sandboxTests(store: Store): void {
       const recent = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-03T00:00:00Z') })
       const running = sandboxOf(orgId, { stoppedAt: new Date('2001-01-01T00:00:00Z') })
       await insert(old, recent, running)
-      await sandboxes.putPreview(previewOf(old, 3000))
+      await sandboxes.putPreview(previewOf(old, 3000), previewUrl)
       const checkpoint = checkpointOf(old)
       await sandboxes.insertCheckpoint(checkpoint)
       const before = new Date('2001-01-02T00:00:00Z')

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { after, before, suite, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
-import type { LockState } from '../../src/store/dialect/postgres-lock.ts'
+import type { LockState } from '../../src/store/lock.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { killed, startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
@@ -32,14 +32,14 @@ suite('a store on a PostgreSQL server', () => {
   after(() => drop())
 
   test('database lock: of servers that start together one gets it, and the others are refused with a message', async () => {
-    const opening = await Promise.allSettled([1, 2, 3].map(() => openStore({ databaseUrl: url })))
+    const opening = await Promise.allSettled([1, 2, 3].map(() => openStore(url)))
     const refused: unknown[] = opening.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
     const stores = opening.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
     for (const store of stores) await store.close()
     assert.equal(stores.length, 1)
     for (const error of refused) {
       assert.ok(isServiceError(error, 'unavailable'), String(error))
-      assert.match(error.message, /another server uses the database.*a database of its own/)
+      assert.match(error.message, /another server uses this database: give each server a database of its own/)
     }
   })
 
@@ -47,12 +47,12 @@ suite('a store on a PostgreSQL server', () => {
     const child = startChild('hold', url)
     await once(child.stdout, 'data')
     await killed(child)
-    await (await openStore({ databaseUrl: url })).close()
+    await (await openStore(url)).close()
   })
 
   test('database lock: a lost connection takes it again, and calls fail until then', async () => {
     const states: LockState[] = []
-    const store = await openStore({ databaseUrl: url }, { lockChanged: (state) => states.push(state) })
+    const store = await openStore(url, { lockChanged: (state) => states.push(state) })
     // Waits in PostgreSQL's own queue, so it has the lock as soon as the server loses it.
     const next = await queueForLock(url)
     try {
@@ -72,7 +72,7 @@ suite('a store on a PostgreSQL server', () => {
 
   test('database lock: it is gone once another server had it meanwhile', async () => {
     const states: LockState[] = []
-    const store = await openStore({ databaseUrl: url }, { lockChanged: (state) => states.push(state) })
+    const store = await openStore(url, { lockChanged: (state) => states.push(state) })
     const next = await queueForLock(url)
     await cutConnections(url, 'atoll lock')
     await next.locked
@@ -83,11 +83,11 @@ suite('a store on a PostgreSQL server', () => {
     await refuses(store.ping(), 'unavailable')
     await store.close()
     assert.deepEqual(states, ['lost', 'gone'])
-    await (await openStore({ databaseUrl: url })).close()
+    await (await openStore(url)).close()
   })
 
   test('connections: cut ones are replaced, idle and busy', async () => {
-    await using store = await openStore({ databaseUrl: url })
+    await using store = await openStore(url)
     const { id: orgId } = await newOrganisation(store)
     const writes = Promise.allSettled(Array.from({ length: 50 }, () => store.sandboxes.insertSandbox(sandboxOf(orgId))))
     await cutConnections(url, 'atoll')
@@ -104,11 +104,11 @@ suite('a store on a PostgreSQL server', () => {
       `insert into schema_migrations (name, timestamp) values ('9999-future', '2099-01-01T00:00:00.000Z')`,
     )
     try {
-      await assert.rejects(openStore({ databaseUrl: url }), /newer version/)
+      await assert.rejects(openStore(url), /newer version/)
     } finally {
       await execute(url, `delete from schema_migrations where name = '9999-future'`)
     }
-    await (await openStore({ databaseUrl: url })).close()
+    await (await openStore(url)).close()
   })
 
   test('admit: it gets the installation, and a refused database is left unchanged', async () => {
@@ -119,12 +119,12 @@ suite('a store on a PostgreSQL server', () => {
       throw new ServiceError('unavailable', 'it is of another')
     }
     try {
-      await assert.rejects(openStore({ databaseUrl: fresh.url }, { admit }), /it is of another/)
+      await assert.rejects(openStore(fresh.url, { admit }), /it is of another/)
       await assert.rejects(execute(fresh.url, 'select 1 from schema_migrations'), /does not exist/)
-      const store = await openStore({ databaseUrl: fresh.url })
+      const store = await openStore(fresh.url)
       await store.joinInstallation('one')
       await store.close()
-      await assert.rejects(openStore({ databaseUrl: fresh.url }, { admit }), /it is of another/)
+      await assert.rejects(openStore(fresh.url, { admit }), /it is of another/)
       assert.deepEqual(heard, [undefined, 'one'])
     } finally {
       await fresh.drop()
@@ -132,6 +132,6 @@ suite('a store on a PostgreSQL server', () => {
   })
 
   test('unreachable server: opening it is unavailable', async () => {
-    await refuses(openStore({ databaseUrl: 'postgres://nobody@127.0.0.1:1/none' }), 'unavailable')
+    await refuses(openStore('postgres://nobody@127.0.0.1:1/none'), 'unavailable')
   })
 })

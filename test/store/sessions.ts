@@ -449,6 +449,8 @@ export function sessionTests(store: Store): void {
       for (let index = 0; index < 30; index++) ids.push(await old([[{ type: 'assistant' }]]))
       const alive = await newSession(store, orgId)
       await sessions.commit(alive.id, { addStream: tiny })
+      // A new connection to PostgreSQL may take longer than the whole purge.
+      await Promise.all([store.ping(), store.ping(), store.ping()])
       const purging = deleteExpiredSessions(store, new Date())
       const purged = purging.then(() => 'purged')
       let pings = 0

@@ -2,29 +2,21 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after } from 'node:test'
-import { cachedSandboxStore, openStore } from '../../src/store/index.ts'
-import { imageDir } from '../support/images.ts'
-import { freshDatabase } from './kit.ts'
+import { cachedSandboxStore } from '../../src/store/index.ts'
+import { startTestCluster } from '../support/database.ts'
+import { openFreshStore } from './kit.ts'
 import { sandboxStoreConformance, storeConformance } from './store.ts'
 
-const cleanups: (() => Promise<void>)[] = []
+const dataDir = await mkdtemp(join(tmpdir(), 'atoll-store-'))
+const cluster = await startTestCluster(dataDir)
 after(async () => {
-  for (const cleanup of cleanups) await cleanup()
+  await cluster.stop()
+  await rm(dataDir, { recursive: true })
 })
 
-async function openEmbedded() {
-  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-store-'))
-  cleanups.push(() => rm(dataDir, { recursive: true }))
-  return await openStore({ dataDir, imageDir })
-}
-
-await storeConformance('PGlite', openEmbedded)
-await sandboxStoreConformance('PGlite behind the cache', async () => {
-  const store = await openEmbedded()
+await storeConformance('private cluster', () => openFreshStore(cluster.adminUrl))
+await storeConformance('server', () => openFreshStore())
+await sandboxStoreConformance('behind the cache', async () => {
+  const store = await openFreshStore()
   return { ...store, sandboxes: cachedSandboxStore(store.sandboxes) }
-})
-await storeConformance('PostgreSQL', async () => {
-  const { url, drop } = await freshDatabase()
-  cleanups.push(drop)
-  return await openStore({ databaseUrl: url })
 })

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { after, suite, test } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
 import { checkpointTests } from './checkpoints.ts'
+import { eventTests } from './events.ts'
 import { imageTests } from './images.ts'
 import { idempotencyTests } from './idempotency.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
@@ -26,6 +27,7 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
     sessionCommitTests(store)
     idempotencyTests(store)
     textTests(store)
+    eventTests(store)
     // Late, because it sets the host of all records.
     installationTests(store)
     wholeTests(open)

@@ -12,6 +12,7 @@ import {
   previewOf,
   sandboxOf,
   sessionOf,
+  previewUrl,
 } from './kit.ts'
 
 const nul = 'a\0b'
@@ -49,7 +50,7 @@ export function textTests(store: Store): void {
       await refused(sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: nul })), 'name')
       await refused(sandboxes.insertPatch(patchOf(checkpoint.id, nul)), 'script')
       await refused(sandboxes.insertPatch({ ...patchOf(checkpoint.id), description: nul }), 'description')
-      await refused(sandboxes.putPreview(previewOf(sandbox, 80, { customHostname: nul })), 'domain')
+      await refused(sandboxes.putPreview(previewOf(sandbox, 80, { customHostname: nul }), previewUrl), 'domain')
       for (const fields of [{ userId: nul }, { userEmail: nul }, { userName: nul }, { title: nul }]) {
         await refused(newSession(store, orgId, fields), Object.keys(fields).join())
       }

@@ -51,6 +51,20 @@ export function volumeTests(store: Store): void {
       assert.deepEqual(await sandboxes.listVolumes(b.orgId), [a, b])
     })
 
+    test('disk use: it sums sandboxes that are not stopped, volumes, snapshots and checkpoints of one organisation', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      assert.deepEqual(await sandboxes.diskUse(orgId), { promisedMb: 0, storedBytes: 0 })
+      const [live, stopped] = [sandboxOf(orgId, { diskMb: 1000 }), sandboxOf(orgId, { diskMb: 5, status: 'stopped' })]
+      for (const sandbox of [live, stopped]) await sandboxes.insertSandbox(sandbox)
+      const volume = await newVolume({ orgId, sizeMb: 200 })
+      await sandboxes.insertVolumeSnapshot(snapshotOf(volume, { sizeMb: 30 }))
+      const sizeBytes = 2 ** 40
+      for (const name of ['a', 'b']) await sandboxes.insertCheckpoint(checkpointOf(live, { name, sizeBytes }))
+      await newVolume()
+      assert.deepEqual(await sandboxes.diskUse(orgId), { promisedMb: 1230, storedBytes: 2 * sizeBytes })
+      assert.deepEqual(await sandboxes.diskUse(orgId, live.id), { promisedMb: 230, storedBytes: 2 * sizeBytes })
+    })
+
     test('volume: an id is remembered from its reservation to its record, and from its deletion on', async () => {
       const { id: orgId } = await newOrganisation(store)
       const volume = volumeOf(orgId)

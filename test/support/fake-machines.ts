@@ -1,7 +1,16 @@
 import { type Duplex, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import type { Guest, ProcessInfo, RuntimeDriver, SandboxExit, SandboxSpec } from '../../src/sandbox/index.ts'
+import { defined } from '../../src/lib/defined.ts'
+import type {
+  Alignment,
+  Difference,
+  Guest,
+  ProcessInfo,
+  RuntimeDriver,
+  SandboxExit,
+  SandboxSpec,
+} from '../../src/sandbox/index.ts'
 import { TestDriver } from './test-driver.ts'
 
 export type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore' | 'processes'
@@ -16,6 +25,8 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
   readonly machines = new Map<string, { state: MachineState; spec: SandboxSpec }>()
   /** Those of them that wait for an owner. */
   readonly warm = new Set<string>()
+  /** Hibernated ones whose memory is saved. */
+  readonly withMemory = new Set<string>()
   /** Scripts that patches ran, in order, as `<sandbox id>: <script>`. */
   readonly scripts: string[] = []
   /** Scripts like those that run right now. */
@@ -24,6 +35,8 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
   stdout = ''
   /** How often an output of a process was sent. */
   outputsSent = 0
+  /** How large each checkpoint is. */
+  checkpointBytes = 11
   /** Processes that a client seems to run. */
   clientProcesses: ProcessInfo[] = []
   /** Runs in the middle of the named call; what it throws, the call throws. */
@@ -32,6 +45,9 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
     deleteCheckpoint?: () => Promise<void>
   } = {}
   readonly #spawned = new Set<string>()
+  /** Each hibernation saves another memory. */
+  readonly #savedMemory = new Map<string, symbol>()
+  readonly #keptMemory = new Map<string, symbol | undefined>()
 
   async close(): Promise<void> {}
 
@@ -53,21 +69,51 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
   async hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     await this.before.hibernate?.()
     this.#machine(sandboxId).state = 'hibernated'
+    this.withMemory.add(sandboxId)
+    this.#savedMemory.set(sandboxId, Symbol(sandboxId))
     return { sizeBytes: 7 }
   }
 
   async wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.before.wake?.(signal)
-    this.#machine(spec.id).state = 'running'
+    Object.assign(this.#machine(spec.id), { state: 'running', spec })
+    this.withMemory.delete(spec.id)
+  }
+
+  hasMemory(sandboxId: string): boolean {
+    return this.withMemory.has(sandboxId)
+  }
+
+  isMemoryKept(sandboxId: string, checkpointId: string): boolean {
+    const kept = this.#keptMemory.get(checkpointId)
+    return kept !== undefined && this.hasMemory(sandboxId) && kept === this.#savedMemory.get(sandboxId)
   }
 
   async restart(spec: SandboxSpec): Promise<void> {
+    this.withMemory.delete(spec.id)
     await this.before.restart?.()
     Object.assign(this.#machine(spec.id), { state: 'running', spec })
   }
 
   async resize(spec: SandboxSpec): Promise<void> {
     this.#machine(spec.id).spec = spec
+  }
+
+  async align(spec: SandboxSpec): Promise<Alignment> {
+    const machine = this.machines.get(spec.id)
+    if (machine?.state !== 'running') return { differences: [] }
+    const { spec: had } = machine
+    const usedBytes = this.usages.get(spec.id)?.memoryBytes ?? 0
+    const keptMemoryMb = usedBytes > spec.memoryMb * 1024 * 1024 ? had.memoryMb : undefined
+    machine.spec = { ...spec, memoryMb: keptMemoryMb ?? spec.memoryMb }
+    const differences: Difference[] = []
+    const compare = (what: Difference['what'], before: number, wanted: number, isMended = true) => {
+      if (before !== wanted) differences.push({ what, had: String(before), wanted: String(wanted), isMended })
+    }
+    compare('memory', had.memoryMb, spec.memoryMb, keptMemoryMb === undefined)
+    compare('processor time', had.cpuCount, spec.cpuCount)
+    compare('disk', had.diskMb, spec.diskMb)
+    return { differences, ...defined({ keptMemoryMb }) }
   }
 
   async restore(spec: SandboxSpec, checkpointId: string): Promise<void> {
@@ -85,7 +131,8 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
     this.#machine(sandboxId)
     await this.before.checkpoint?.()
     this.checkpoints.add(checkpointId)
-    return { sizeBytes: 11 }
+    if (this.hasMemory(sandboxId)) this.#keptMemory.set(checkpointId, this.#savedMemory.get(sandboxId))
+    return { sizeBytes: this.checkpointBytes }
   }
 
   async deleteCheckpoint(checkpointId: string): Promise<void> {

@@ -1,15 +1,9 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { ServiceError } from '../../src/errors.ts'
 import { errorAnswer } from '../../src/http/server/errors.ts'
 import { type Answering, Idempotency, type IdempotencyPort } from '../../src/http/server/idempotency.ts'
 import type { Answer } from '../../src/http/server/route.ts'
 import type { Creation } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
-import { openStore, type Store } from '../../src/store/index.ts'
-import { freshDatabase } from '../store/kit.ts'
-import { imageDir } from './images.ts'
 
 /** `after`: the call has happened, and nobody hears of it, as when a connection is lost during a commit. */
 export type Mode = 'before' | 'after'
@@ -116,35 +110,4 @@ export class Request<Result> {
       }
     }
   }
-}
-
-export interface OpenedStore extends AsyncDisposable {
-  name: string
-  store: Store
-}
-
-/** One of each kind. */
-export async function stores(): Promise<OpenedStore[]> {
-  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-repeats-'))
-  const embedded = await openStore({ dataDir, imageDir })
-  const { url, drop } = await freshDatabase()
-  const server = await openStore({ databaseUrl: url })
-  return [
-    {
-      name: 'PGlite',
-      store: embedded,
-      async [Symbol.asyncDispose]() {
-        await embedded.close()
-        await rm(dataDir, { recursive: true })
-      },
-    },
-    {
-      name: 'PostgreSQL',
-      store: server,
-      async [Symbol.asyncDispose]() {
-        await server.close()
-        await drop()
-      },
-    },
-  ]
 }

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../src/errors.ts'
-import type { CheckpointKind, RuntimeDriver, SandboxSpec } from '../../src/sandbox/index.ts'
+import type { Alignment, CheckpointKind, RuntimeDriver, SandboxSpec } from '../../src/sandbox/index.ts'
 import { connectLocally, GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { TestDriver } from './test-driver.ts'
 
@@ -41,6 +41,14 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
     this.machines.set(spec.id, await GuestProcess.start())
   }
 
+  hasMemory(_sandboxId: string): boolean {
+    return false
+  }
+
+  isMemoryKept(): boolean {
+    return false
+  }
+
   async restore(spec: SandboxSpec, checkpointId: string): Promise<void> {
     if (!this.checkpoints.has(checkpointId)) throw new ServiceError('not_found', 'no such checkpoint')
     await this.restart(spec)
@@ -52,6 +60,10 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
   }
 
   async resize(): Promise<void> {}
+
+  async align(): Promise<Alignment> {
+    return { differences: [] }
+  }
 
   async delete(sandboxId: string): Promise<void> {
     const machine = this.machines.get(sandboxId)

@@ -1,6 +1,6 @@
 /** Images and archives for tests, made from nothing: a tiny writer of tars, and what the OCI image specification puts around them. */
 import { createHash } from 'node:crypto'
-import { gzipSync, zstdCompressSync } from 'node:zlib'
+import { constants, gzipSync, zstdCompressSync } from 'node:zlib'
 
 const block = 512
 const architecture = process.arch === 'x64' ? 'amd64' : process.arch
@@ -74,9 +74,15 @@ export interface TestImage {
   layers: readonly Buffer[]
 }
 
-type Compression = 'gzip' | 'zstd' | 'none'
-const compressions = { gzip: gzipSync, zstd: zstdCompressSync, none: (bytes: Buffer) => bytes }
-const endings = { gzip: '+gzip', zstd: '+zstd', none: '' }
+type Compression = 'gzip' | 'zstd' | 'wide zstd' | 'none'
+const compressions = {
+  gzip: gzipSync,
+  zstd: zstdCompressSync,
+  /** Whoever unpacks it holds its last 64 MiB. */
+  'wide zstd': (bytes: Buffer) => zstdCompressSync(bytes, { params: { [constants.ZSTD_c_windowLog]: 26 } }),
+  none: (bytes: Buffer) => bytes,
+}
+const endings = { gzip: '+gzip', zstd: '+zstd', 'wide zstd': '+zstd', none: '' }
 
 export function imageOf(
   layers: readonly Buffer[],

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import type { EventBus } from '../../src/events/index.ts'
 import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Log } from '../../src/lib/log.ts'
@@ -17,6 +18,8 @@ export interface LogLine {
 }
 
 interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driver' | 'guest'> {
+  /** Default: one of its own. */
+  bus?: EventBus
   limits?: Partial<SandboxLimits>
   previewDomain?: Partial<SandboxServiceDeps['previewDomain']>
   /** What a server finds again after a restart. */
@@ -28,7 +31,7 @@ interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driv
 /** The real sandbox service on a bus, a log and a DNS of its own. */
 export function makeSandboxService(options: SandboxServiceOptions) {
   const { store, driver, guest, limits, previewDomain, warmSandboxesMax = 0 } = options
-  const bus = createInProcessBus()
+  const { bus = createInProcessBus() } = options
   const logs: LogLine[] = []
   /** Messages alone, by level. */
   const messages: Record<keyof Log, string[]> = { debug: [], info: [], warn: [], error: [] }

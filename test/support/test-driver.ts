@@ -1,4 +1,5 @@
 import type {
+  DiskReport,
   DriverCapabilities,
   KnownResources,
   ReconcileReport,
@@ -18,6 +19,8 @@ export abstract class TestDriver {
   report: Partial<ReconcileReport> = {}
   /** What the last start said that it knows. */
   opened: KnownResources | undefined
+  /** How full the disks of the host seem to be. */
+  diskReport: DiskReport = { state: 'ok', poolBytes: 0, availableBytes: 0, belowBytes: 0, reserveBytes: 0, errors: {} }
   /** What machines seem to use. */
   readonly usages = new Map<string, SandboxUsage>()
   #exit: (exit: SandboxExit) => void = () => {}
@@ -42,6 +45,10 @@ export abstract class TestDriver {
       unknownVolumes: [],
       ...this.report,
     }
+  }
+
+  disk(): DiskReport {
+    return this.diskReport
   }
 
   async usage(sandboxId: string): Promise<SandboxUsage | undefined> {

@@ -2,6 +2,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, type TestContext } from 'node:test'
+import { LogStreams } from '../../src/events/index.ts'
+import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { createMcp } from '../../src/server/mcp.ts'
 import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { sha256 } from '../../src/lib/secret.ts'
@@ -10,12 +12,12 @@ import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { defaultImageLimits, type Definitions, type ImageLimits, Images } from '../../src/image/index.ts'
 import { defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import type { RunningSandboxService, SandboxLimits } from '../../src/sandbox/index.ts'
-import { openStore, type Store } from '../../src/store/index.ts'
+import type { Store } from '../../src/store/index.ts'
+import { openFreshStore } from './database.ts'
 import { ApiClient } from './api-client.ts'
 import { FakeSessions } from './fake-sessions.ts'
 import type { FakeTxtRecords } from './fake-txt-records.ts'
 import { GuestMachines } from './guest-machines.ts'
-import { imageDir } from './images.ts'
 import { type LogLine, makeOrganisation, makeSandboxService, previewHost } from './sandbox-service.ts'
 
 export { previewHost } from './sandbox-service.ts'
@@ -62,17 +64,18 @@ export interface World extends AsyncDisposable {
 
 export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-api-'))
-  const store = await openStore({ dataDir, imageDir })
+  const bus = createInProcessBus()
+  const store = await openFreshStore(undefined, { logGrew: (orgId) => bus.publish({ type: 'log_grew', orgId }) })
   const owner = await makeOrganisation(store)
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
   const {
     service: sandboxes,
-    bus,
     log,
     logs,
     records,
   } = makeSandboxService({
+    bus,
     store: store.sandboxes,
     driver: machines,
     guest: (sandboxId) =>
@@ -103,6 +106,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     sessions,
     organisations: store.organisations,
     idempotency: store.idempotency,
+    events: new LogStreams({ log: store.events, bus }),
     preview: createPreviewProxy({
       previews: sandboxes.previews,
       bus,
@@ -125,6 +129,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     log,
     ready: options.ready ?? (() => store.ping()),
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
+    disk: () => undefined,
     warmCounts: () => ({}),
     host: options.host ?? (() => Promise.reject(new Error('this test has no host'))),
   })

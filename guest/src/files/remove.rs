@@ -1,6 +1,7 @@
 //! Removes a tree without following symbolic links, at any depth and width, with two open folders at a time.
 
 use crate::files::about;
+use crate::files::access::{self, name_of};
 use crate::protocol::fault::{Fault, Outcome};
 use crate::sys;
 use std::ffi::OsString;
@@ -8,8 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::os::unix::io::AsRawFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 /// Names of folders that are remembered at a time, or each would cost a reading of all that lie beside it.
 const NAMES_MAX: usize = 16 * 1024;
@@ -28,6 +28,9 @@ pub fn remove(path: &Path) -> Outcome<()> {
         Some(Component::Normal(_)) => {}
         _ => return Err(Fault::invalid("path: must name something below the root")),
     }
+    // A way through a link of `/proc/PID/fd` is none for a user (`access::open`).
+    let parent = path.parent().unwrap_or_else(|| Path::new("/"));
+    access::metadata(parent).map_err(|error| about(error, path))?;
     let metadata = fs::symlink_metadata(path).map_err(|error| about(error, path))?;
     if !metadata.is_dir() {
         return fs::remove_file(path).map_err(|error| about(error, path));
@@ -50,7 +53,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
         if let Some(name) = names.pop() {
             remembered -= 1;
             let parent = identity(&folder)?;
-            match open_folder(&inside(&folder).join(&name)) {
+            match open_folder(&name_of(&folder).join(&name)) {
                 Ok(below) => {
                     folder = below;
                     steps.push(Step { name, parent, siblings: mem::take(&mut names) });
@@ -65,12 +68,12 @@ fn remove_folder(path: &Path) -> io::Result<()> {
             Some(step) => step,
             None => return fs::remove_dir(path),
         };
-        let parent = open_folder(&inside(&folder).join(".."))?;
+        let parent = open_folder(&name_of(&folder).join(".."))?;
         if identity(&parent)? != step.parent {
             // The folder was moved meanwhile: its new parent is not ours to remove.
             return Err(io::Error::new(io::ErrorKind::Other, "moved while it was removed"));
         }
-        fs::remove_dir(inside(&parent).join(&step.name))?;
+        fs::remove_dir(name_of(&parent).join(&step.name))?;
         folder = parent;
         names = step.siblings;
     }
@@ -78,7 +81,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
 
 /// Removes all but folders; returns the names of up to so many of these.
 fn remove_files(folder: &File, most: usize) -> io::Result<Vec<OsString>> {
-    let path = inside(folder);
+    let path = name_of(folder);
     let mut folders = Vec::new();
     for entry in fs::read_dir(&path)? {
         let entry = entry?;
@@ -98,11 +101,6 @@ fn remove_files(folder: &File, most: usize) -> io::Result<Vec<OsString>> {
 
 fn is_no_folder(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(2 | 20 | 40)) // ENOENT, ENOTDIR, ELOOP
-}
-
-/// A path through an open folder stays valid when its parents are renamed.
-fn inside(folder: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
 }
 
 fn open_folder(path: &Path) -> io::Result<File> {

@@ -1,26 +1,31 @@
 //! One attached client: output from an offset, and input, over one non-blocking connection.
 //!
 //! Output needs credit of the client, so a client that stops reading delays neither its own control frames nor other clients.
+//! A process waits for the slowest of its attached clients as a writer waits for the reader of a pipe. A client that reads nothing for
+//! too long meanwhile is let go: its output ends with a fault, and the process goes on.
 //! Input is buffered up to one window, so a process that does not read its input delays neither acknowledgements nor credit.
 
+mod input;
+
+use crate::clock::Stopwatch;
 use crate::process::log::Stream;
+use crate::process::readers::ReaderId;
 use crate::process::stdin_cursor::{Generation, Progress};
-use crate::process::{Process, State};
+use crate::process::{Process, State, STEP_MAX};
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::frame::{self, kind};
 use crate::protocol::json::object;
 use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
-use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
+use std::time::Duration;
 
 const OUTPUT_BYTES: usize = 64 * 1024;
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The client holds back input beyond this until it was taken.
 const INPUT_BYTES_MAX: usize = 2 * frame::PAYLOAD_BYTES_MAX;
-const END_OF_TRANSMISSION: u8 = 4;
 
 /// The fields of the request.
 pub struct Request<'a> {
@@ -30,24 +35,31 @@ pub struct Request<'a> {
     pub client: Option<&'a str>,
     /// The input offset of an unknown client.
     pub input_offset: u64,
+    /// How long it can hold the process back without reading.
+    pub stall: Duration,
 }
 
 /// Counts as an attached client until it is dropped.
 struct Subscription<'a> {
     process: &'a Process,
+    name: Option<&'a str>,
     event: Arc<Event>,
     generation: Generation,
+    reader: ReaderId,
 }
 
 impl<'a> Subscription<'a> {
-    fn new(process: &'a Process, request: &Request) -> Outcome<(Subscription<'a>, Progress)> {
+    fn new(process: &'a Process, request: &Request<'a>) -> Outcome<(Subscription<'a>, Progress)> {
         let event = Arc::new(Event::new()?);
         let mut state = process.state();
         state.watch(&event);
         state.clients += 1;
+        let start = request.offset.min(state.log.end());
+        state.change_pauses(|pauses| pauses.join(request.client, start));
+        let reader = state.change_readers(|readers| readers.add(start));
         let progress = state.stdin_cursors.join(request.client, request.input_offset);
         state.wake_supervisor();
-        Ok((Subscription { process, event, generation: progress.generation }, progress))
+        Ok((Subscription { process, name: request.client, event, generation: progress.generation, reader }, progress))
     }
 }
 
@@ -55,8 +67,14 @@ impl Drop for Subscription<'_> {
     fn drop(&mut self) {
         let mut state = self.process.state();
         state.unwatch(&self.event);
+        // It has neither left nor paused: a dump or the end of its server has cut it off.
+        let is_latest = state.stdin_cursors.holds(self.generation) && state.exit.is_none();
+        if let (Some(name), Some(hold), true) = (self.name, state.readers.hold_of(self.reader), is_latest) {
+            state.change_pauses(|pauses| pauses.cut(name, hold));
+        }
         state.stdin_cursors.leave(self.generation);
         state.clients -= 1;
+        state.change_readers(|readers| readers.remove(self.reader));
         state.wake_supervisor();
     }
 }
@@ -65,11 +83,19 @@ struct Client<'a> {
     process: &'a Process,
     name: Option<&'a str>,
     generation: Generation,
+    reader: ReaderId,
     cursor: u64,
+    /// Output that was sent, and was not returned as credit yet: the client may not have it if the connection ends.
+    unconfirmed: u64,
+    /// How long the process has waited for this client alone since it last read.
+    stalled: Duration,
+    stall_max: Duration,
     /// The offset at which live output begins; absent after `replayed` was sent.
     replay_end: Option<u64>,
     credit: u64,
     finished: bool,
+    /// Let go, as it read nothing.
+    is_late: bool,
     paused: bool,
     outgoing: Vec<u8>,
     sent: usize,
@@ -101,10 +127,15 @@ pub fn attach(
         process,
         name: request.client,
         generation: progress.generation,
+        reader: subscription.reader,
         cursor: request.offset.min(end),
+        unconfirmed: 0,
+        stalled: Duration::from_secs(0),
+        stall_max: request.stall,
         replay_end: Some(end),
         credit: request.credit,
         finished: false,
+        is_late: false,
         paused: false,
         outgoing: Vec::new(),
         sent: 0,
@@ -122,19 +153,24 @@ pub fn attach(
         let input = client.open_input()?;
         if client.sent == client.outgoing.len() {
             if client.finished {
-                process.state().taken = true;
+                process.state().taken |= !client.is_late;
                 drop(subscription);
                 return wait_for_close(stream);
             }
             client.next_output();
         }
+        let stalls = client.stalls();
         let mut fds = vec![PollFd::new(&*subscription.event, POLLIN)];
         let sending = client.sent < client.outgoing.len();
         fds.push(PollFd::new(stream, if sending { POLLIN | POLLOUT } else { POLLIN }));
         if let Some(input) = &input {
             fds.push(PollFd::new(&**input, POLLOUT));
         }
-        sys::poll(&mut fds, None);
+        let mut stopwatch = Stopwatch::new();
+        sys::poll(&mut fds, if stalls { Some(STEP_MAX) } else { None });
+        if stalls {
+            client.stall(stopwatch.next(STEP_MAX));
+        }
         if fds[0].ready(POLLIN) {
             subscription.event.clear();
         }
@@ -201,20 +237,57 @@ impl<'a> Client<'a> {
                 frame::push(&mut self.outgoing, kind, &offset.to_be_bytes(), data);
                 self.cursor = offset + data.len() as u64;
                 self.credit -= data.len() as u64;
+                self.unconfirmed += data.len() as u64;
+                self.stalled = Duration::from_secs(0);
+                self.advance(&mut state);
             }
             None => {
                 if let Some(code) = state.exit {
-                    frame::push(&mut self.outgoing, kind::EXIT, &code.to_be_bytes(), &[]);
+                    let timed_out: &[u8] = if state.timed_out { &[1] } else { &[] };
+                    frame::push(&mut self.outgoing, kind::EXIT, &code.to_be_bytes(), timed_out);
                     self.finished = true;
                 }
             }
         }
     }
 
+    /// Where the client may go on if its connection ends now. Unconfirmed output takes at most half of the window, so that the process can
+    /// always go on once the rest was sent.
+    fn hold(&self, state: &State) -> u64 {
+        self.cursor.saturating_sub(self.unconfirmed.min(state.log.keep_bytes() as u64 / 2))
+    }
+
+    fn advance(&self, state: &mut State) {
+        let hold = self.hold(state);
+        state.change_readers(|readers| readers.advance(self.reader, hold));
+    }
+
+    /// Whether the process waits for this client.
+    fn stalls(&self) -> bool {
+        let state = self.process.state();
+        !self.is_late && state.leader.is_none() && state.exit.is_none() && state.log.fills(self.hold(&state))
+    }
+
+    /// Lets the client go when its time is over: what is on its way is still sent, and a fault behind it.
+    fn stall(&mut self, time: Duration) {
+        self.stalled += time;
+        if self.stalled < self.stall_max || !self.stalls() {
+            return;
+        }
+        self.is_late = true;
+        self.finished = true;
+        self.process.state().change_readers(|readers| readers.remove(self.reader));
+        let message = format!("the output was not read for {} s; the process goes on", self.stall_max.as_secs());
+        // Memory takes what is written.
+        let _ = frame::write_value(&mut self.outgoing, kind::RESULT, &frame::fault_value(&Fault::unavailable(message)));
+    }
+
     fn send(&mut self, mut stream: &UnixStream) -> Outcome<()> {
         match stream.write(&self.outgoing[self.sent..]) {
             Ok(count) => self.sent += count,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // What the client sent before its end is still to be read.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -269,87 +342,31 @@ impl<'a> Client<'a> {
                 Ok(())
             }
             kind::CREDIT => {
-                self.credit = self.credit.saturating_add(frame::integer(payload)?);
+                let portion = frame::integer(payload)?;
+                self.credit = self.credit.saturating_add(portion);
+                self.unconfirmed = self.unconfirmed.saturating_sub(portion);
+                self.stalled = Duration::from_secs(0);
+                self.advance(&mut self.process.state());
                 Ok(())
             }
             kind::PAUSE => {
                 let reached = frame::integer(payload)?;
                 let name = self.name.ok_or_else(|| Fault::invalid("a client without a name cannot pause"))?;
                 let mut state = self.process.state();
-                let hold = Some(reached).filter(|&it| state.log.can_hold(it));
+                let is_kept = state.log.can_hold(reached)
+                    || state.readers.hold_of(self.reader).map_or(false, |hold| hold <= reached);
+                let hold = Some(reached).filter(|_| is_kept);
                 state.change_pauses(|pauses| pauses.begin(name, hold));
+                state.change_readers(|readers| readers.remove(self.reader));
                 self.paused = true;
+                Ok(())
+            }
+            kind::LEAVE => {
+                self.process.state().change_readers(|readers| readers.remove(self.reader));
                 Ok(())
             }
             _ => Err(Fault::invalid("unknown frame type")),
         }
-    }
-
-    /// Standard input, when something waits to be written to it.
-    fn open_input(&mut self) -> Outcome<Option<Arc<File>>> {
-        if self.input.is_empty() {
-            return Ok(None);
-        }
-        let input = self.process.state().input.clone();
-        if input.is_none() {
-            self.discard_without_input()?;
-        }
-        Ok(input)
-    }
-
-    /// Holds the lock while it writes, so that the number of taken bytes is exact when the client comes back on another
-    /// connection.
-    fn feed(&mut self, mut input: &File) -> Outcome<()> {
-        let mut state = self.lock_input()?;
-        match input.write(&self.input) {
-            Ok(count) => self.take(&mut state, count),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // The pipe has no reader: the rest is lost, as in a pipe of a shell.
-            Err(_) => self.take(&mut state, self.input.len()),
-        }
-        drop(state);
-        self.finish_input()
-    }
-
-    fn discard_without_input(&mut self) -> Outcome<()> {
-        let mut state = self.lock_input()?;
-        if state.input.is_none() {
-            self.take(&mut state, self.input.len());
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, state: &mut State, count: usize) {
-        self.input.drain(..count);
-        self.taken += count as u64;
-        state.stdin_cursors.take(self.generation, count);
-    }
-
-    /// End of input: closes the pipe, or types control-D on a terminal.
-    fn finish_input(&mut self) -> Outcome<()> {
-        if !self.input_ended || !self.input.is_empty() {
-            return Ok(());
-        }
-        let mut state = self.lock_input()?;
-        state.stdin_cursors.end(self.generation);
-        if self.process.has_terminal {
-            if let Some(terminal) = &state.input {
-                let _ = (&**terminal).write(&[END_OF_TRANSMISSION]);
-            }
-        } else {
-            state.input = None;
-        }
-        Ok(())
-    }
-
-    /// Fails when the client has attached again on another connection.
-    fn lock_input(&self) -> Outcome<MutexGuard<'a, State>> {
-        let process: &'a Process = self.process;
-        let state = process.state();
-        if !state.stdin_cursors.holds(self.generation) {
-            return Err(Fault::conflict("the client goes on on another connection"));
-        }
-        Ok(state)
     }
 }
 

@@ -45,6 +45,20 @@ impl Log {
         self.drop_excess();
     }
 
+    /// Whether the output from this offset on is as much as a tail retains: a reader there holds back more.
+    pub fn fills(&self, offset: u64) -> bool {
+        self.keep == Retention::Tail && self.end.saturating_sub(offset) >= self.keep_bytes as u64
+    }
+
+    /// Whether a tail takes no more.
+    pub fn is_full(&self) -> bool {
+        self.hold.map_or(false, |hold| self.fills(hold))
+    }
+
+    pub fn keep_bytes(&self) -> usize {
+        self.keep_bytes
+    }
+
     /// Whether a reader at this offset has lost nothing yet and `hold` can retain later output.
     pub fn can_hold(&self, cursor: u64) -> bool {
         self.keep == Retention::Tail && self.end.saturating_sub(cursor) <= self.keep_bytes as u64

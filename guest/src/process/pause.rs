@@ -1,11 +1,11 @@
-//! Clients that disconnected for a memory dump and come back at once. Until then the process counts as attended, and the log
+//! Clients that disconnected for a memory dump and come back at once, and those whose connection was cut without a farewell. Until then the process counts as attended, and the log
 //! drops no output that such a client has not seen: a process that writes more waits. A client that stays away, as in a
 //! fork, is forgotten after a while.
 
 use std::time::Duration;
 
 /// Counted in time in which the sandbox ran.
-const PAUSE_MAX: Duration = Duration::from_secs(20);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 const PAUSES_MAX: usize = 64;
 
 #[derive(Default)]
@@ -16,13 +16,36 @@ struct Pause {
     /// Output from here on must be retained; absent for a client that had lost output before.
     hold: Option<u64>,
     left: Duration,
+    /// It did not say that it comes back: another client may come in its place.
+    is_cut: bool,
 }
 
 impl Pauses {
     pub fn begin(&mut self, client: &str, hold: Option<u64>) {
-        self.end(client);
+        self.push(Pause { client: client.to_string(), hold, left: PAUSE_MAX, is_cut: false });
+    }
+
+    /// The connection of a client ended, and it did not leave.
+    pub fn cut(&mut self, client: &str, hold: u64) {
+        self.push(Pause { client: client.to_string(), hold: Some(hold), left: PAUSE_MAX, is_cut: true });
+    }
+
+    /// A client attaches at an offset. An unknown one comes in the place of the furthest that was cut before there: its server may be
+    /// another one.
+    pub fn join(&mut self, client: Option<&str>, offset: u64) {
+        if self.0.iter().any(|it| Some(it.client.as_str()) == client) {
+            return;
+        }
+        let replaced = self.0.iter().filter(|it| it.is_cut && it.hold <= Some(offset)).max_by_key(|it| it.hold);
+        if let Some(client) = replaced.map(|it| it.client.clone()) {
+            self.end(&client);
+        }
+    }
+
+    fn push(&mut self, pause: Pause) {
+        self.end(&pause.client);
         if self.0.len() < PAUSES_MAX {
-            self.0.push(Pause { client: client.to_string(), hold, left: PAUSE_MAX });
+            self.0.push(pause);
         }
     }
 
@@ -69,5 +92,20 @@ mod tests {
         assert!(pauses.any());
         pauses.pass(Duration::from_secs(1));
         assert!(!pauses.any() && pauses.hold().is_none());
+    }
+
+    #[test]
+    fn an_unknown_client_comes_in_the_place_of_one_that_was_cut_before_its_offset() {
+        let mut pauses = Pauses::default();
+        pauses.begin("paused", Some(1));
+        pauses.cut("a", 10);
+        pauses.cut("b", 20);
+        pauses.join(Some("a"), 30);
+        pauses.join(Some("new"), 5);
+        assert_eq!(pauses.0.len(), 3);
+        pauses.join(Some("newer"), 15);
+        pauses.join(None, 15);
+        let left: Vec<&str> = pauses.0.iter().map(|it| it.client.as_str()).collect();
+        assert_eq!(left, ["paused", "b"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Starts a process: its user, environment, folder, session, pipes or terminal, and the thread that supervises it.
 
+use crate::process::interpreter::missing_interpreter;
 use crate::process::log::{Log, Retention, Stream};
 use crate::process::table::{Place, Table};
 use crate::process::{supervise, About, Deadlines, Process};
@@ -23,6 +24,8 @@ use std::time::Duration;
 const KEEP_BYTES_DEFAULT: u64 = 1 << 20;
 const KEEP_BYTES_MAX: u64 = 16 << 20;
 const TIME_MS_MAX: u64 = 366 * 24 * 3600 * 1000;
+/// How long output can be held back for the first reader.
+const READER_MS_MAX: u64 = 60_000;
 const TERMINAL_SIZE_MAX: u64 = 10_000;
 /// What is kept of the arguments to show them.
 const ARGV_SHOWN_BYTES: usize = 8 * 1024;
@@ -46,6 +49,7 @@ struct Plan {
     private_ports: bool,
     keep: Retention,
     keep_bytes: usize,
+    reader_expected: Duration,
     deadlines: Deadlines,
 }
 
@@ -66,11 +70,18 @@ pub fn spawn(table: &Arc<Table>, inheritance: &Inheritance, request: &Request) -
     let (process, outputs) = {
         let mut inner = table.lock();
         inner.check_free(&plan.id)?;
-        match plan.command.spawn() {
+        let held = sys::hold_acting();
+        let spawned = plan.command.spawn();
+        drop(held);
+        match spawned {
             Ok(child) => {
                 let process = Process::new(plan.id, shown(plan.argv), child.id() as i32, about, log);
                 let outputs = connect(&process, child, terminal);
-                process.state().supervisor = Some(wake.clone());
+                {
+                    let mut state = process.state();
+                    state.supervisor = Some(wake.clone());
+                    state.change_readers(|readers| readers.expect(plan.reader_expected));
+                }
                 let process = Arc::new(process);
                 inner.insert(&process);
                 (process, outputs)
@@ -149,6 +160,7 @@ fn plan(inheritance: &Inheritance, request: &Request) -> Outcome<Plan> {
         private_ports: request.flag("privatePorts")?,
         keep,
         keep_bytes: request.optional_integer("keepBytes", 1, KEEP_BYTES_MAX)?.unwrap_or(KEEP_BYTES_DEFAULT) as usize,
+        reader_expected: Duration::from_millis(request.optional_integer("readerMs", 0, READER_MS_MAX)?.unwrap_or(0)),
         deadlines,
     })
 }
@@ -219,11 +231,22 @@ fn credentials(user: &User) -> Option<(u32, u32, Vec<u32>)> {
 
 fn open_terminal(plan: &mut Plan, cols: u16, rows: u16) -> Outcome<File> {
     let fault = |error| Fault::own(error, "pty");
-    let (master, slave) = sys::open_terminal(cols, rows).map_err(fault)?;
+    let (master, slave) = sys::open_terminal(cols, rows).map_err(|error| match error.raw_os_error() {
+        // ENOSPC of devpts: its limit, or that of the machine.
+        Some(28) => {
+            Fault::unavailable(format!("pty: no terminal is free, {} are open in this sandbox", open_terminals()))
+        }
+        _ => fault(error),
+    })?;
     let _ = sys::fchown(&slave, plan.user.uid, plan.user.gid);
     let copy = || slave.try_clone().map(Stdio::from).map_err(fault);
     plan.command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
     Ok(master)
+}
+
+fn open_terminals() -> usize {
+    let names = std::fs::read_dir("/dev/pts").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter(|name| name.to_str().map_or(false, |name| name.parse::<u32>().is_ok())).count()
 }
 
 /// Sorts the parent's ends of the pipes (or the terminal): input into the process, outputs to its supervisor.
@@ -258,11 +281,22 @@ fn cannot_execute(error: io::Error, program: &str, request: &Request, user: &Use
         return Err(Fault::invalid(format!("user: cannot become {}: {}", user.name, cause)));
     }
     match number {
-        2 => Ok((127, format!("{}: command not found\n", program))), // ENOENT
+        2 => Ok((127, not_found(program, request, user)?)), // ENOENT
         7 => Err(Fault::too_large("argv and envs are too large to execute")), // E2BIG
-        11 | 12 | 23 | 24 => Err(Fault::own(error, "spawn")),        // EAGAIN ENOMEM ENFILE EMFILE
+        11 | 12 | 23 | 24 => Err(Fault::own(error, "spawn")), // EAGAIN ENOMEM ENFILE EMFILE
         _ => Ok((126, format!("{}: cannot execute: {}\n", program, error))),
     }
+}
+
+/// execve(2) says the same of a program that is missing and of one whose interpreter is.
+fn not_found(program: &str, request: &Request, user: &User) -> Outcome<String> {
+    let environment = environment(request, user, false)?;
+    let path = environment.get("PATH").map_or("", |path| path.as_str());
+    let cwd = absolute_path("cwd", request.optional_text("cwd")?.unwrap_or("/"))?;
+    Ok(match missing_interpreter(program, path, &cwd) {
+        Some(interpreter) => format!("{}: its interpreter {} does not exist\n", program, interpreter),
+        None => format!("{}: command not found\n", program),
+    })
 }
 
 fn shown(argv: Vec<String>) -> Vec<String> {

@@ -163,10 +163,12 @@ impl Table {
         Ok(())
     }
 
-    /// Drops all paused clients: this sandbox was restored, and they belong to its source.
+    /// Drops all paused and expected clients: this sandbox was restored, and they belong to its source.
     pub fn end_pauses(&self) {
         for process in self.all() {
-            process.state().change_pauses(|pauses| pauses.clear());
+            let mut state = process.state();
+            state.change_readers(|readers| readers.expect_none());
+            state.change_pauses(|pauses| pauses.clear());
         }
     }
 

@@ -41,10 +41,14 @@ impl Fault {
         let code = match error.raw_os_error() {
             // ENOENT ESRCH
             Some(2 | 3) => "not_found",
+            // EPERM EACCES
+            Some(1 | 13) => "forbidden",
             // EBUSY ESTALE, and changes that the guest itself detects.
             Some(16 | 116) | None => "conflict",
-            // EFBIG ENOSPC EDQUOT
-            Some(27 | 28 | 122) => "too_large",
+            // EFBIG
+            Some(27) => "too_large",
+            // ENOSPC EDQUOT
+            Some(28 | 122) => "disk_full",
             // EAGAIN ENOMEM ENFILE EMFILE ETIMEDOUT
             Some(11 | 12 | 23 | 24 | 110) => "unavailable",
             Some(_) => "invalid_request",
@@ -73,15 +77,18 @@ mod tests {
         for number in 1..200 {
             let code = Fault::of(io::Error::from_raw_os_error(number), "x").code;
             assert!(
-                ["not_found", "conflict", "too_large", "unavailable", "invalid_request"].contains(&code),
+                ["not_found", "forbidden", "conflict", "too_large", "disk_full", "unavailable", "invalid_request"]
+                    .contains(&code),
                 "{}: {}",
                 number,
                 code
             );
         }
         let code = |number| Fault::of(io::Error::from_raw_os_error(number), "x").code;
-        // EIO ENXIO ENODEV EPERM EOPNOTSUPP; ENOENT; ENOSPC; ENOMEM
-        assert!([5, 6, 19, 1, 95].iter().all(|&number| code(number) == "invalid_request"));
-        assert_eq!((code(2), code(28), code(12)), ("not_found", "too_large", "unavailable"));
+        // EIO ENXIO ENODEV EOPNOTSUPP; EPERM EACCES; ENOENT; EFBIG; ENOMEM; ENOSPC EDQUOT
+        assert!([5, 6, 19, 95].iter().all(|&number| code(number) == "invalid_request"));
+        assert_eq!((code(2), code(27), code(12)), ("not_found", "too_large", "unavailable"));
+        assert_eq!((code(1), code(13)), ("forbidden", "forbidden"));
+        assert_eq!((code(28), code(122)), ("disk_full", "disk_full"));
     }
 }

@@ -15,6 +15,7 @@ pub mod kind {
     pub const ACKNOWLEDGE: u8 = 0x03;
     pub const CREDIT: u8 = 0x04;
     pub const PAUSE: u8 = 0x05;
+    pub const LEAVE: u8 = 0x06;
     pub const STDOUT: u8 = 0x11;
     pub const STDERR: u8 = 0x12;
     pub const REPLAYED: u8 = 0x13;

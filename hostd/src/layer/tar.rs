@@ -6,8 +6,9 @@ use std::io::{self, Read};
 use crate::sys::Error;
 
 const BLOCK: usize = 512;
-/// Of a long name or the records of one entry.
+/// Of the long names and records of one entry together, and of how many of them there are.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
+const HEADERS_MAX: usize = 64;
 /// Above the year 2200; later times are cut to it.
 const SECONDS_MAX: i64 = 1 << 33;
 
@@ -65,7 +66,8 @@ impl<R: Read> Tar<R> {
     /// The next entry; what was not read of the last one is skipped. `None` at the end of the archive.
     pub fn next(&mut self) -> Result<Option<Entry>, Error> {
         let mut records = Records::default();
-        loop {
+        let mut left = HEADER_BYTES_MAX;
+        for _ in 0..=HEADERS_MAX {
             self.skip_content()?;
             let block = match self.block()? {
                 Some(block) if block.iter().any(|&byte| byte != 0) => block,
@@ -75,18 +77,19 @@ impl<R: Read> Tar<R> {
             let size = number(&block[124..136], "size")?;
             match block[156] {
                 b'x' => {
-                    let text = self.header(size)?;
+                    let text = self.header(size, &mut left)?;
                     read_records(&text, &mut records)?;
                 }
                 // Of the whole archive, such as a comment. Other unpackers of layers ignore it too.
                 b'g' => {
-                    self.header(size)?;
+                    self.header(size, &mut left)?;
                 }
-                b'L' => records.path = Some(until_nul(&self.header(size)?).to_vec()),
-                b'K' => records.target = Some(until_nul(&self.header(size)?).to_vec()),
+                b'L' => records.path = Some(until_nul(&self.header(size, &mut left)?).to_vec()),
+                b'K' => records.target = Some(until_nul(&self.header(size, &mut left)?).to_vec()),
                 _ => return self.entry(&block, size, records).map(Some),
             }
         }
+        Err(Error::new(format!("there are more than {HEADERS_MAX} headers in front of one entry")))
     }
 
     /// The content of the last entry.
@@ -155,10 +158,12 @@ impl<R: Read> Tar<R> {
         Ok(Some(block))
     }
 
-    fn header(&mut self, size: u64) -> Result<Vec<u8>, Error> {
-        if size > HEADER_BYTES_MAX {
-            return Err(Error::new(format!("a header of {size} bytes is too long")));
+    /// Takes what it reads from what is `left` for one entry.
+    fn header(&mut self, size: u64, left: &mut u64) -> Result<Vec<u8>, Error> {
+        if size > *left {
+            return Err(Error::new(format!("a header of {size} bytes is too long, or several are together")));
         }
+        *left -= size;
         let mut bytes = Vec::new();
         self.input.by_ref().take(size).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 != size {

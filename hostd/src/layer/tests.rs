@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
-const LIMITS: Limits = Limits { files: 1000, depth: 20 };
+const LIMITS: Limits = Limits { files: 1000, depth: 20, folder_bytes: 10_000 };
 
 /// A folder of one test, with the `layer` to unpack into.
 struct Scratch(PathBuf);
@@ -299,6 +299,13 @@ fn damaged_archives_are_refused() {
     let mut beyond = Header::new(b'x', "n", 0);
     beyond.put(124, b"77777777777\0");
     assert!(scratch.refusal(&archive().add(beyond, b"").end()).contains("too long"));
+    let half = vec![b'h'; 600_000];
+    let both = archive().pax(&[("comment", &half)]).pax(&[("comment", &half)]).file("f", "").end();
+    assert!(scratch.refusal(&both).contains("together"));
+    let apart = archive().pax(&[("comment", &half)]).file("e", "").pax(&[("comment", &half)]).file("f", "").end();
+    scratch.unpack(&apart).expect("unpacked");
+    let many = (0..100).fold(archive(), |archive, _| archive.pax(&[("mtime", b"1")]));
+    assert!(scratch.refusal(&many.file("f", "").end()).contains("more than 64 headers"));
     for records in ["5 a=b\n", "99 path=x\n", "0 \n", "x path=y\n", "18446744073709551616 a=b\n"] {
         let header = Header::new(b'x', "pax", records.len());
         assert!(scratch.refusal(&archive().add(header, records.as_bytes()).end()).contains("damaged"), "{records}");
@@ -319,6 +326,16 @@ fn sparse_files_unknown_types_and_foreign_ids_are_refused() {
 }
 
 #[test]
+fn etc_is_a_folder_or_leads_to_one() {
+    let scratch = Scratch::new("etc");
+    assert!(scratch.refusal(&archive().file("etc", "").end()).contains("etc is no folder"));
+    assert!(scratch.refusal(&archive().file("f", "").link(b'2', "etc", "/f").end()).contains("etc is no folder"));
+    assert!(scratch.refusal(&archive().link(b'2', "etc", "etc").end()).contains("etc is no folder"));
+    scratch.unpack(&archive().folder("usr/etc").link(b'2', "etc", "usr/etc").end()).expect("unpacked");
+    scratch.unpack(&archive().file("etc", "").folder("etc").end()).expect("unpacked");
+}
+
+#[test]
 fn bounds_of_depth_names_and_files_hold() {
     let scratch = Scratch::new("bounds");
     let deep = vec!["d"; 30].join("/");
@@ -334,8 +351,10 @@ fn bounds_of_depth_names_and_files_hold() {
     let path = vec!["n"; 3000].join("/");
     assert!(scratch.refusal(&archive().pax(&[("path", path.as_bytes())]).file("f", "").end()).contains("too long"));
     let three = archive().file("1", "").file("2", "").file("3", "").end();
-    let refusal = scratch.unpack_over(&three, &[], Limits { files: 2, depth: 9 }).err().expect("refused");
+    let refusal = scratch.unpack_over(&three, &[], Limits { files: 2, ..LIMITS }).err().expect("refused");
     assert!(refusal.contains("2 files"), "{refusal}");
+    let folders = (0..300).fold(archive(), |archive, at| archive.folder(&format!("some/folder/{at}")));
+    assert!(scratch.refusal(&folders.end()).contains("more than 10000 bytes of their paths"));
 }
 
 #[test]

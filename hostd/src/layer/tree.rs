@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
+use std::mem;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub struct Limits {
     pub files: u64,
     /// Names in one path.
     pub depth: usize,
+    /// Of the paths of all folders, which are kept until the end.
+    pub folder_bytes: usize,
 }
 
 #[derive(Default)]
@@ -64,8 +67,9 @@ pub struct Tree {
     plain: bool,
     limits: Limits,
     report: Report,
-    /// Their times are set at the end: each new entry changes them.
-    dated: Vec<(Vec<OsString>, OsString, i64)>,
+    /// Folders by their paths. Their times are set at the end: each new entry changes them.
+    dated: Vec<(PathBuf, i64)>,
+    dated_bytes: usize,
     /// Most entries lie beside the one before.
     last: Option<(Vec<OsString>, Rc<Place>)>,
     buffer: Vec<u8>,
@@ -95,6 +99,7 @@ impl Tree {
             limits,
             report: Report::default(),
             dated: Vec::new(),
+            dated_bytes: 0,
             last: None,
             buffer: vec![0; COPY_BYTES],
         })
@@ -126,12 +131,17 @@ impl Tree {
     }
 
     /// To be called after the last entry.
-    pub fn finish(self) -> Result<Report, Error> {
-        for (parents, name, seconds) in self.dated.iter().rev() {
-            let path: PathBuf = parents.iter().collect();
-            let dated = match parents.is_empty() {
-                true => date_folder(&self.root, name, *seconds),
-                false => self.root.folder(path.as_os_str()).and_then(|parent| date_folder(&parent, name, *seconds)),
+    pub fn finish(mut self) -> Result<Report, Error> {
+        if !self.plain && self.resolve(&[OsString::from("etc")], b"etc", false).is_err() {
+            return Err(refused(b"etc", "is no folder, and files of every sandbox lie there"));
+        }
+        for (path, seconds) in self.dated.iter().rev() {
+            let name = path.file_name().unwrap_or_default();
+            let dated = match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                None => date_folder(&self.root, name, *seconds),
+                Some(parent) => {
+                    self.root.folder(parent.as_os_str()).and_then(|parent| date_folder(&parent, name, *seconds))
+                }
             };
             // Another entry may have replaced it.
             drop(dated);
@@ -200,7 +210,13 @@ impl Tree {
         place.folder.give(name, entry.uid as u32, entry.gid as u32).map_err(failed)?;
         change_file_mode(&made, entry.mode).map_err(failed)?;
         self.set_attributes(entry, &made)?;
-        self.dated.push((place.names.clone(), name.to_os_string(), entry.seconds));
+        let path: PathBuf = place.names.iter().map(OsString::as_os_str).chain([name]).collect();
+        self.dated_bytes += path.as_os_str().len() + mem::size_of::<(PathBuf, i64)>();
+        let most = self.limits.folder_bytes;
+        if self.dated_bytes > most {
+            return Err(refused(&entry.path, &format!("is a folder behind more than {most} bytes of their paths")));
+        }
+        self.dated.push((path, entry.seconds));
         Ok(())
     }
 

@@ -76,13 +76,13 @@ fn pause() {
 }
 
 /// The first hierarchy with a freezer, of version 1 or 2.
-enum Freezer {
+pub enum Freezer {
     One(PathBuf),
     Two(PathBuf),
 }
 
 impl Freezer {
-    fn of(groups: &[PathBuf]) -> Result<Freezer, Error> {
+    pub fn of(groups: &[PathBuf]) -> Result<Freezer, Error> {
         for group in groups {
             if group.join("freezer.state").exists() {
                 return Ok(Freezer::One(group.clone()));
@@ -94,15 +94,33 @@ impl Freezer {
         Err(Error::new(format!("control group {} has no freezer", shown(groups))))
     }
 
+    pub fn group(&self) -> &Path {
+        let (Freezer::One(group) | Freezer::Two(group)) = self;
+        group
+    }
+
+    /// For another group of the same hierarchy.
+    pub fn with_group(&self, group: PathBuf) -> Freezer {
+        match self {
+            Freezer::One(_) => Freezer::One(group),
+            Freezer::Two(_) => Freezer::Two(group),
+        }
+    }
+
+    /// Returns at once. Those that a debugger holds freeze when it lets them go.
+    pub fn begin(&self) -> Result<(), Error> {
+        match self {
+            Freezer::One(group) => put(&group.join("freezer.state"), "FROZEN"),
+            Freezer::Two(group) => put(&group.join("cgroup.freeze"), "1"),
+        }
+    }
+
     /// Returns when all stand still.
     fn freeze(&self) -> Result<(), Error> {
         let until = Instant::now() + FREEZE_TIME;
         loop {
             // The kernel tries again with each write.
-            match self {
-                Freezer::One(group) => put(&group.join("freezer.state"), "FROZEN")?,
-                Freezer::Two(group) => put(&group.join("cgroup.freeze"), "1")?,
-            }
+            self.begin()?;
             let done = match self {
                 Freezer::One(group) => get(&group.join("freezer.state"))?.starts_with("FROZEN"),
                 Freezer::Two(group) => get(&group.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"),
@@ -111,8 +129,7 @@ impl Freezer {
                 return Ok(());
             }
             if Instant::now() > until {
-                let (Freezer::One(group) | Freezer::Two(group)) = self;
-                return Err(Error::new(format!("control group {} does not freeze", group.display())));
+                return Err(Error::new(format!("control group {} does not freeze", self.group().display())));
             }
             sleep(FREEZE_POLL);
         }
@@ -132,7 +149,7 @@ fn thaw(groups: &[PathBuf]) -> Result<(), Error> {
 }
 
 /// Processes of other namespaces, which have no number here, are left out, and so is this one's init.
-fn members(groups: &[PathBuf]) -> Vec<i32> {
+pub fn members(groups: &[PathBuf]) -> Vec<i32> {
     let texts = groups.iter().map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
     let text = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()

@@ -204,6 +204,8 @@ impl Request {
                 let entered = Alone::parse(&mut words.by_ref().skip(2)).and_then(|alone| alone.enter());
                 entered.err().map(|error| Answer::done(Err(error)))
             }
+            // A process of its own joins the group.
+            Some(command) if command == "within" => None,
             Some(command) => run_here(command, words.clone().skip(2)),
         };
         let started = match here {

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use crate::sys;
 use crate::sys::poll::{self, GONE};
 
-/// Twice the connections of a guest. A sandbox that blocks its relays takes no more threads than this.
-pub const RELAYS_PER_GUEST_MAX: usize = 1024;
+/// The connections that the server makes to a guest (`runtime/host/connections.ts`), with room for probes and for those whose guest
+/// holds up their end. A sandbox that blocks its relays takes no more threads than this.
+pub const RELAYS_PER_GUEST_MAX: usize = 1024 + 64;
 /// For all guests together: leaves threads and descriptors to programs.
 const RELAYS_MAX: usize = 16_384;
 /// A cut waits this long for connections to end, and interrupts the others after each pause.

@@ -30,6 +30,8 @@ extern "C" {
 
 const AT_SYMLINK_NOFOLLOW: c_int = 0x100;
 const O_WRONLY: u64 = 1;
+const O_RDWR: u64 = 2;
+const O_NONBLOCK: u64 = 0o4000;
 const O_CREAT: u64 = 0o100;
 const O_EXCL: u64 = 0o200;
 const O_PATH: u64 = 0o10000000;
@@ -38,6 +40,11 @@ const O_PATH: u64 = 0o10000000;
 const O_NOFOLLOW: u64 = 0o100000;
 #[cfg(not(target_arch = "aarch64"))]
 const O_NOFOLLOW: u64 = 0o400000;
+const ENOENT: i32 = 2;
+const ENXIO: i32 = 6;
+const EISDIR: i32 = 21;
+const ELOOP: i32 = 40;
+
 pub const S_IFIFO: u32 = 0o010000;
 pub const S_IFCHR: u32 = 0o020000;
 const LINK_BYTES_MAX: usize = 4096;
@@ -55,6 +62,15 @@ impl Folder {
     /// A new file, to be written. EEXIST.
     pub fn create(&self, name: &OsStr) -> io::Result<File> {
         self.open_entry(name, O_CREAT | O_EXCL | O_WRONLY, 0o600).map(File::from)
+    }
+
+    /// An existing regular file, to be read and written. `None` for a name of anything else, or of nothing.
+    pub fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
+        match self.open_entry(name, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0).map(File::from) {
+            Ok(file) => Ok(Some(file).filter(|file| file.metadata().map_or(false, |metadata| metadata.is_file()))),
+            Err(error) if matches!(error.raw_os_error(), Some(ENOENT | ENXIO | EISDIR | ELOOP)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Where the link of this name leads.

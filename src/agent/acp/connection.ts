@@ -30,13 +30,18 @@ export interface AcpConnection {
   onUpdate: ((update: SessionUpdate) => void) | undefined
 }
 
-/** Starts the program and opens the saved conversation, or a new one. Its errors have messages for a person. */
+/**
+ * Starts the program and opens the saved conversation, or a new one. Its errors have messages for a person. `onStart` is
+ * called before the program can call its model.
+ */
 export async function connectAcp(
   command: readonly [string, ...string[]],
   settings: HarnessSettings,
   env: NodeJS.ProcessEnv,
+  onStart: (program: AcpProcess) => void,
 ): Promise<AcpConnection> {
   const program = new AcpProcess(command, settings.cwd, env)
+  onStart(program)
   const failed = program.ended.then((words) => {
     throw new Error(words)
   })

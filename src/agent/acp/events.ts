@@ -3,9 +3,9 @@ import { isRecord } from '../../lib/json.ts'
 import { inOneLine, protocolToolName } from '../summary.ts'
 import { TurnEvents, type Block } from '../turn-events.ts'
 
-/** Bounds for the calls of one turn and the text of one answer. Updates beyond them are ignored. */
+/** Bounds for the calls of one turn and the text of one answer. What is beyond them is left out, and an error says so. */
 const openCallsMax = 1000
-const textCharactersMax = 2 * 1024 * 1024
+const textCharactersMax = 512 * 1024
 
 interface KnownCall extends AcpCall {
   startedAt: number
@@ -17,6 +17,8 @@ interface KnownCall extends AcpCall {
 export class AcpEvents extends TurnEvents {
   readonly #calls = new Map<string, KnownCall>()
   #text = ''
+  #charactersLeftOut = 0
+  #callsLeftOut = 0
   #messageId: string | undefined
 
   take(update: SessionUpdate): void {
@@ -31,18 +33,25 @@ export class AcpEvents extends TurnEvents {
   end(): void {
     for (const [id, call] of this.#calls) this.#endCall(id, call, true, undefined)
     this.#report([])
+    if (this.#callsLeftOut > 0) this.leftOut(`${this.#callsLeftOut} tool calls`)
   }
 
   #chunk(text: string, messageId: string | undefined): void {
     if (messageId !== undefined && this.#messageId !== undefined && messageId !== this.#messageId) this.#report([])
     this.#messageId = messageId ?? this.#messageId
-    this.#text = (this.#text + text).slice(0, textCharactersMax)
+    const taken = text.slice(0, textCharactersMax - this.#text.length)
+    this.#charactersLeftOut += text.length - taken.length
+    this.#text += taken
   }
 
   #callUpdated(update: SessionUpdate & { sessionUpdate: 'tool_call' | 'tool_call_update' }): void {
     const id = update.toolCallId.slice(0, 1000)
     const known = this.#calls.get(id)
-    if (!known && (this.#calls.size >= openCallsMax || update.sessionUpdate === 'tool_call_update')) return
+    if (!known && update.sessionUpdate === 'tool_call_update') return
+    if (!known && this.#calls.size >= openCallsMax) {
+      this.#callsLeftOut++
+      return
+    }
     const call: KnownCall = known ?? { startedAt: performance.now(), isReported: false, existed: false }
     this.#calls.set(id, call)
     call.name = update.name ?? metaToolName(update) ?? call.name
@@ -75,8 +84,12 @@ export class AcpEvents extends TurnEvents {
   }
 
   #report(calls: Block[]): void {
-    const text: Block[] = this.#text.trim() === '' ? [] : [{ type: 'text', text: this.#text }]
+    const count = this.#charactersLeftOut
+    const whole = count === 0 ? this.#text : `${this.#text.toWellFormed()}… [${count} characters cut]`
+    const text: Block[] = whole.trim() === '' ? [] : [{ type: 'text', text: whole }]
     this.#text = ''
+    this.#charactersLeftOut = 0
+    if (count > 0) this.leftOut(`${count} characters of an answer`)
     this.answered([...text, ...calls])
   }
 }

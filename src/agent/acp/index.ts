@@ -35,7 +35,8 @@ export function acpHarness(name: string): Harness {
       const command = acpCommand(name)
       if (!command) throw new Error('acp: must be followed by the command of an agent.')
       const proxy = await ModelProxy.start(settings.gateway)
-      const connect = () => connectAcp(command, settings, programEnvironment(process.env, settings.model.id, proxy))
+      const environment = programEnvironment(process.env, settings.model.id, proxy)
+      const connect = () => connectAcp(command, settings, environment, (program) => proxy.admit(() => program.pid))
       try {
         return new AcpSession(settings, proxy, connect, await connect())
       } catch (error) {
@@ -85,11 +86,13 @@ class AcpSession implements HarnessSession {
       if (this.#connection.process.isOver) await this.#reconnect()
       const connection = this.#connection
       connection.onUpdate = (update) => events.take(update)
+      connection.process.onLeftOut = (bytes) => events.leftOut(`a message of the agent with ${bytes} bytes`)
       try {
         failure = await this.#ask(connection, turn, AbortSignal.any([signal, limit.signal]))
         events.end()
       } finally {
         connection.onUpdate = undefined
+        connection.process.onLeftOut = undefined
       }
     }
     return events.outcome({ turnCount: calls.count, usage: { ...calls.usage } }, events.lastText, {

@@ -14,12 +14,14 @@ test('acp process: lines that are no message are dropped, and output after the r
   const message = '{"jsonrpc":"2.0","method":"a"}'
   const script = `echo welcome; echo '${message}'; read line; echo '${message}'; echo '${message}'`
   const program = new AcpProcess(['sh', '-c', script], folder, process.env)
+  assert.ok(program.pid)
   const reader = program.stream.readable.getReader()
   assert.deepEqual((await reader.read()).value, JSON.parse(message))
   await reader.cancel()
   const writer = program.stream.writable.getWriter()
   await writer.write({ jsonrpc: '2.0', method: 'go on' })
   assert.match(await program.ended, /status 0/)
+  assert.equal(program.pid, undefined)
   await nextTick()
 })
 

@@ -7,6 +7,8 @@ import type { ModelProxy } from '../model-proxy.ts'
 import { groupsBelow, killGroup, recordGroup } from '../process-groups.ts'
 
 const stderrCharactersMax = 4000
+/** A message may hold a file. What is made of it has bounds of its own. */
+const lineBytesMax = 16 * 1024 * 1024
 
 /** The output closes a little before the `exit` event, and the last of standard error arrives a little after it. */
 const endMs = 500
@@ -21,6 +23,8 @@ export class AcpProcess {
   /** Resolves with the reason when the program has ended or could not be started. */
   readonly ended: Promise<string>
   readonly #child: ChildProcessByStdio<Writable, Readable, Readable>
+  /** Told of each message that was too large to be read. */
+  onLeftOut: ((bytes: number) => void) | undefined
   #stderr = ''
   #isOver = false
 
@@ -49,7 +53,15 @@ export class AcpProcess {
     this.#child.stderr.on('data', (chunk: Buffer) => {
       this.#stderr = (this.#stderr + chunk.toString('utf8')).slice(-stderrCharactersMax)
     })
-    this.stream = { readable: messages(this.#child.stdout), writable: lines(this.#child.stdin) }
+    this.stream = {
+      readable: messages(this.#child.stdout, (bytes) => this.onLeftOut?.(bytes)),
+      writable: lines(this.#child.stdin),
+    }
+  }
+
+  /** Undefined when the program has ended or could not be started: another process may have the id then. */
+  get pid(): number | undefined {
+    return this.#isOver ? undefined : this.#child.pid
   }
 
   get isOver(): boolean {
@@ -72,15 +84,16 @@ export class AcpProcess {
   }
 }
 
-function messages(stdout: Readable): ReadableStream<AnyMessage> {
-  const splitter = new LineSplitter()
+function messages(stdout: Readable, leftOut: (bytes: number) => void): ReadableStream<AnyMessage> {
+  const splitter = new LineSplitter(lineBytesMax)
   let isWanted = true
   return new ReadableStream<AnyMessage>({
     start(controller) {
       stdout.on('data', (chunk: Buffer) => {
         if (!isWanted) return
         for (const line of splitter.push(chunk)) {
-          const message = line.type === 'line' ? parse(line.text) : undefined
+          const message = line.type === 'line' ? parse(line.text) : insteadOf(line)
+          if (line.type === 'too_long' && isLikeMessage(line.head)) leftOut(line.byteLength)
           if (message) controller.enqueue(message)
         }
         if ((controller.desiredSize ?? 0) <= 0) stdout.pause()
@@ -98,6 +111,18 @@ function messages(stdout: Readable): ReadableStream<AnyMessage> {
       stdout.resume()
     },
   })
+}
+
+function isLikeMessage(head: string): boolean {
+  return /^\s*\{.*"jsonrpc"/s.test(head)
+}
+
+/** A failed answer in the place of one that was too large: the request would wait for it for ever. */
+function insteadOf({ head, byteLength }: { head: string; byteLength: number }): AnyMessage | undefined {
+  const [, id] = /"id"\s*:\s*(\d+)\s*,\s*"(?:result|error)"/.exec(head) ?? []
+  if (id === undefined || !isLikeMessage(head)) return undefined
+  const message = `The agent answered with ${byteLength} bytes, more than can be read.`
+  return { jsonrpc: '2.0', id: Number(id), error: { code: -32_603, message } }
 }
 
 function parse(line: string): AnyMessage | undefined {

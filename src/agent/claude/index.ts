@@ -32,7 +32,10 @@ export const claudeHarness: Harness = {
   version: '1',
   async open(settings) {
     const sdk = await loadClaudeSdk()
-    return new ClaudeSession(sdk, settings, await ModelProxy.start(settings.gateway))
+    const proxy = await ModelProxy.start(settings.gateway)
+    // The SDK starts its program as a child of this process, in this process group.
+    proxy.admit(() => process.pid)
+    return new ClaudeSession(sdk, settings, proxy)
   },
 }
 

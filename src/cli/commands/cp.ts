@@ -2,13 +2,14 @@ import { stat } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { Sandbox } from '../../../sdk/src/index.ts'
 import { CliError, exitCodes, UsageError } from '../exit-codes.ts'
-import { downloadFile, uploadFile } from '../file-transfer.ts'
+import { downloadFile, type Remote, uploadFile } from '../file-transfer.ts'
 import { downloadFolder, uploadFolder } from '../folder-transfer.ts'
 import { parseLocation, targetOf } from '../location.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 interface Options extends Flags {
   recursive?: boolean
+  user?: string
 }
 
 export function addCp(program: Command): void {
@@ -18,6 +19,7 @@ export function addCp(program: Command): void {
     .argument('<source>', 'a path, or SANDBOX:/path')
     .argument('<target>', 'a path, or SANDBOX:/path')
     .option('-r, --recursive', 'copy a folder with all that it holds')
+    .option('--user <name>', 'who reads or writes there, by name or id')
     .action(async (from: string, to: string, _options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
       const source = parseLocation(from)
@@ -28,23 +30,23 @@ export function addCp(program: Command): void {
       }
       const sandbox = await Sandbox.connect(id, { client: await clientOf(flags) })
       const copy = target.sandboxId === undefined ? download : upload
-      await copy(sandbox, source.path, target.path, flags.recursive ?? false)
+      await copy({ sandbox, user: flags.user }, source.path, target.path, flags.recursive ?? false)
     })
 }
 
-async function upload(sandbox: Sandbox, source: string, target: string, isRecursive: boolean): Promise<void> {
+async function upload(remote: Remote, source: string, target: string, isRecursive: boolean): Promise<void> {
   const isFolder = await isLocalFolder(source)
   if (isFolder === undefined) throw new CliError(`there is no file ${source}`, { exitCode: exitCodes.notFound })
   if (isFolder && !isRecursive) throw new UsageError(`${source} is a folder: add -r`)
-  const place = targetOf(source, target, await isRemoteFolder(sandbox, target))
-  await (isFolder ? uploadFolder : uploadFile)(sandbox, source, place)
+  const place = targetOf(source, target, await isRemoteFolder(remote, target))
+  await (isFolder ? uploadFolder : uploadFile)(remote, source, place)
 }
 
-async function download(sandbox: Sandbox, source: string, target: string, isRecursive: boolean): Promise<void> {
-  const isFolder = await isRemoteFolder(sandbox, source)
-  if (isFolder && !isRecursive) throw new UsageError(`${sandbox.id}:${source} is a folder: add -r`)
+async function download(remote: Remote, source: string, target: string, isRecursive: boolean): Promise<void> {
+  const isFolder = await isRemoteFolder(remote, source)
+  if (isFolder && !isRecursive) throw new UsageError(`${remote.sandbox.id}:${source} is a folder: add -r`)
   const place = targetOf(source, target, (await isLocalFolder(target)) ?? false)
-  await (isFolder ? downloadFolder : downloadFile)(sandbox, source, place)
+  await (isFolder ? downloadFolder : downloadFile)(remote, source, place)
 }
 
 async function isLocalFolder(path: string): Promise<boolean | undefined> {
@@ -56,7 +58,7 @@ async function isLocalFolder(path: string): Promise<boolean | undefined> {
   }
 }
 
-async function isRemoteFolder(sandbox: Sandbox, path: string): Promise<boolean> {
-  const { exitCode } = await sandbox.run('test', { args: ['-d', path] })
+async function isRemoteFolder({ sandbox, user }: Remote, path: string): Promise<boolean> {
+  const { exitCode } = await sandbox.run('test', { args: ['-d', path], user })
   return exitCode === 0
 }

@@ -1,6 +1,6 @@
 import { fstatSync } from 'node:fs'
 import type { Command } from 'commander'
-import { ConnectionError, Sandbox, type Process } from '../../../sdk/src/index.ts'
+import { ConnectionError, Sandbox, type Process, type ProcessInfo } from '../../../sdk/src/index.ts'
 import { CliError, exitCodes, OwnFailure, UsageError } from '../exit-codes.ts'
 import { onInterrupt } from '../interrupt.ts'
 import { checkedId, pair, wholeNumber } from '../options.ts'
@@ -9,6 +9,8 @@ import { clientOf, type Flags } from '../settings.ts'
 
 const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
 const exitCodeMax = 255
+/** Of each stream. A text of V8 has at most 512 MiB. */
+const jsonTextMax = 128 * 1024 * 1024
 
 interface Options extends Flags {
   interactive?: boolean
@@ -62,7 +64,8 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
   const restore = passInterrupts(remote)
   try {
     const fed = feed(remote, input)
-    const exitCode = await relay(remote, flags.json ?? false)
+    const known = async () => (await sandbox.spawned()).find(({ sessionID }) => sessionID === remote.id)
+    const exitCode = await (flags.json ? collect(remote, known) : relay(remote))
     // Standard input may stay open for ever.
     fed.catch(() => undefined)
     return exitCode
@@ -75,10 +78,8 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
   }
 }
 
-/** Writes the output as it comes, or in one object. */
-async function relay(remote: Process, isJson: boolean): Promise<number> {
-  const collected = { stdout: '', stderr: '' }
-  const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
+/** Writes the output as it comes. */
+async function relay(remote: Process): Promise<number> {
   const closed = { stdout: false, stderr: false }
   for (const name of ['stdout', 'stderr'] as const) {
     process[name].removeAllListeners('error')
@@ -89,20 +90,44 @@ async function relay(remote: Process, isJson: boolean): Promise<number> {
     })
   }
   for await (const { stream, data } of remote) {
-    if (isJson) collected[stream] += decoders[stream].decode(data, { stream: true })
-    else if (!closed[stream]) await written(process[stream], data)
+    if (!closed[stream]) await written(process[stream], data)
   }
   const exitCode = await remote.exited
+  if (remote.timedOut) process.stderr.write('atoll: the time limit ended the command\n')
   await assertWhole(remote)
-  if (isJson) await writeJson({ exitCode, ...collected })
   return exitCode
 }
 
-/** A command waits for no reader, so a slow connection may have missed something. */
+/** Writes the output in one object: what arrived, and the exit code if it is known, also when something failed. */
+async function collect(remote: Process, read: () => Promise<ProcessInfo | undefined>): Promise<number> {
+  const collected = { stdout: '', stderr: '' }
+  const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
+  let exitCode: number | undefined
+  try {
+    for await (const { stream, data } of remote) {
+      if (collected[stream].length + data.length > jsonTextMax) {
+        const hint = 'without --json it is written as it comes'
+        throw new CliError(`${stream} has more than ${jsonTextMax} bytes, which is too much for --json`, { hint })
+      }
+      collected[stream] += decoders[stream].decode(data, { stream: true })
+    }
+    exitCode = await remote.exited
+    await assertWhole(remote)
+    return exitCode
+  } catch (error) {
+    exitCode ??= (await read().catch(() => undefined))?.exitCode ?? undefined
+    throw error
+  } finally {
+    for (const stream of ['stdout', 'stderr'] as const) collected[stream] += decoders[stream].decode()
+    await writeJson({ exitCode: exitCode ?? null, ...(remote.timedOut ? { timedOut: true } : {}), ...collected })
+  }
+}
+
+/** A connection that broke for long, or a reader that stood still, may have missed something. */
 async function assertWhole(remote: Process): Promise<void> {
   const lostBytes = await remote.lost()
   if (lostBytes === 0) return
-  const message = `${lostBytes} bytes of the output are lost: the command wrote faster than they could be read`
+  const message = `${lostBytes} bytes of the output are lost: the command went on while nothing was read`
   throw new CliError(message, { hint: 'have it write to a file, and get that with atoll cp' })
 }
 

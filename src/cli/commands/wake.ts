@@ -8,10 +8,12 @@ export function addWake(program: Command): void {
     .command('wake')
     .description('wake a hibernated sandbox')
     .argument('<sandbox>')
+    .option('--cold', 'start it from its disk, and keep its memory as a checkpoint `before-cold-wake-<time>`')
     .action(async (id: string, _options: Flags, command: Command) => {
-      const flags = command.optsWithGlobals<Flags>()
+      const flags = command.optsWithGlobals<Flags & { cold?: true }>()
+      const json = flags.cold ? { memory: false } : {}
       const client = await clientOf(flags)
-      const answer = await client.json('POST', `${sandboxPath(id)}/wake`, { json: {}, repeat: 'always' })
+      const answer = await client.json('POST', `${sandboxPath(id)}/wake`, { json, repeat: 'always' })
       if (flags.json) await writeJson(answer)
     })
 }

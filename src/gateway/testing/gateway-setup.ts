@@ -17,6 +17,7 @@ export class GatewaySetup implements AsyncDisposable {
   readonly requests: { url: string; headers: IncomingMessage['headers']; body: string }[] = []
   readonly usage: RecordedUsage[] = []
   readonly logged: unknown[] = []
+  readonly warnings: { sessionId: string; code: string; message: string }[] = []
   identity: GatewayIdentity = { orgId: 'org-a', sessionId: 'session_a', sandboxId: 'sb-a' }
   /** The sandbox that requests come from. */
   peer: string | undefined = 'sb-a'
@@ -59,6 +60,7 @@ export class GatewaySetup implements AsyncDisposable {
         demo: { baseUrl: upstreamUrl },
       },
       sandboxAt: () => setup.peer,
+      warnSession: async (sessionId, code, message) => void setup.warnings.push({ sessionId, code, message }),
       log: { debug: log, info: log, warn: log, error: log },
       limits: { retryPauseFirstMs: 1, retryPauseMaxMs: 5, ...limits },
     }
@@ -129,3 +131,5 @@ export const messages = '/anthropic/v1/messages'
 export const completions = '/openai/v1/chat/completions'
 export const responses = '/openai/v1/responses'
 export const hello = { model: 'm-1', messages: [{ role: 'user', content: 'secret prompt' }] }
+/** The same on the wire of OpenAI's responses. */
+export const helloResponses = { model: 'm-1', input: 'secret prompt' }

@@ -21,7 +21,7 @@ export const checkpointRoutes = [
     body: wire.createCheckpoint,
     creates: true,
     answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
-    errors: [...wakingErrors, 'full_checkpoint_unavailable'],
+    errors: [...wakingErrors, 'quota_exceeded', 'full_checkpoint_unavailable'],
     async handle({ orgId, params, body, creation, deps }) {
       const input = {
         name: body.name,
@@ -55,7 +55,15 @@ export const checkpointRoutes = [
     id: 'restoreCheckpoint',
     summary: 'Restore a sandbox to a checkpoint, in place',
     answers: { 200: { description: 'It is restored', body: common.empty } },
-    errors: ['conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
+    errors: [
+      'conflict',
+      'memory_not_restorable',
+      'sandbox_stopped',
+      'full_checkpoint_unavailable',
+      'quota_exceeded',
+      'no_capacity',
+      'unavailable',
+    ],
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId)
       return emptyObject
@@ -82,7 +90,9 @@ export const checkpointRoutes = [
       'conflict',
       'patch_failed',
       'not_implemented',
+      'memory_not_restorable',
       'full_checkpoint_unavailable',
+      'quota_exceeded',
       'no_capacity',
       'unavailable',
     ],

@@ -1,29 +1,33 @@
 import { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
 import { common, exec as wire } from '../../protocol/http/index.ts'
 import type { ProcessInfo, RunCommand } from '../../sandbox/index.ts'
 import { attach, carryExec, carryPty, wantsUpgrade } from '../server/exec-socket.ts'
-import { closed } from '../server/once-closed.ts'
+import { jsonObject, JsonText } from '../server/json-text.ts'
+import { taken } from '../server/taken.ts'
 import { emptyObject, noContent, routesOf, wakingErrors } from '../server/route.ts'
 import { reportedSeconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
 const route = routesOf('Exec')
+const noKey = 'Idempotency-Key: this command ends with its connection; one that must run once is for exec/run-async'
 
 export const execRoutes = [
   route('POST', '/api/sandboxes/:id/exec/run', {
     id: 'runCommand',
     summary: 'Run a command to its end',
     description:
-      'Past `timeout` its whole process group dies and `exitCode` is 124. It also dies when the client goes away.',
+      'Past `timeout` its whole process group dies, `exitCode` is 124 and `timedOut` true. It also dies when the client goes away, so an `Idempotency-Key` is refused.',
     body: wire.runCommand,
     answers: { 200: { description: 'Its result', body: wire.runResult } },
     errors: wakingErrors,
-    async handle({ orgId, params, body, reply, deps }) {
+    async handle({ orgId, params, body, request, reply, deps }) {
+      if (request.headers['idempotency-key'] !== undefined) throw new ServiceError('invalid_request', noKey)
       const gone = new AbortController()
-      const sent = closed(reply.raw)
+      const sent = taken(reply.raw)
       void sent.then(() => gone.abort())
       const result = await deps.sandboxes.exec.run(orgId, params.id, runCommand(body), { signal: gone.signal, sent })
-      return { statusCode: 200, body: result }
+      return { statusCode: 200, body: new JsonText(() => jsonObject(result)) }
     },
   }),
   route('POST', '/api/sandboxes/:id/exec/run-async', {
@@ -46,9 +50,9 @@ export const execRoutes = [
     answers: { 200: { description: 'Its state and output so far', body: wire.runState } },
     errors: wakingErrors,
     async handle({ orgId, params, query, reply, deps }) {
-      const options = { waitMs: (query.wait ?? 1) * 1000, sent: closed(reply.raw) }
+      const options = { waitMs: (query.wait ?? 1) * 1000, sent: taken(reply.raw) }
       const result = await deps.sandboxes.exec.result(orgId, params.id, params.execId, options)
-      return { statusCode: 200, body: result }
+      return { statusCode: 200, body: new JsonText(() => jsonObject(result)) }
     },
   }),
   route('POST', '/api/sandboxes/:id/exec', {
@@ -83,8 +87,8 @@ export const execRoutes = [
     id: 'attachExec',
     summary: 'Attach to an exec session (WebSocket)',
     description:
-      'Binary frames whose first byte is the stream: 0 input (empty: end of input), 1 output, 2 errors, 3 exit (int32, big-endian; the ' +
-      'last one), 4 end of what was kept (int64, the offset reached). Kept output comes first, from `offset` on.',
+      'Binary frames whose first byte is the stream: 0 input (empty: end of input), 1 output, 2 errors, 3 exit (int32, big-endian, and a byte 1 when the timeout ' +
+      'ended it; the last one), 4 end of what was kept (int64, the offset reached). Kept output comes first, from `offset` on.',
     auth: 'key_or_query',
     query: wire.attachQuery,
     answers: { 101: { description: 'Attached' } },
@@ -176,6 +180,7 @@ function execBody(sandboxId: string, info: ProcessInfo): z.output<typeof wire.ex
     args,
     running: info.running,
     exitCode: info.exitCode ?? null,
+    ...(info.timedOut === true ? { timedOut: true as const } : {}),
     startedAt: reportedSeconds(info.startedAt),
     attachedClients: info.attachedClients,
   }

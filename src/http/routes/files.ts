@@ -1,8 +1,9 @@
 import type { z } from 'zod'
 import { files as wire } from '../../protocol/http/index.ts'
-import type { FileOperation } from '../../sandbox/index.ts'
+import type { DirectoryEntry, FileOperation } from '../../sandbox/index.ts'
 import { apiOrigin } from '../server/config.ts'
 import { receiveFile, sendFile } from '../server/file-body.ts'
+import { jsonElements, JsonText } from '../server/json-text.ts'
 import { noContent, routesOf, wakingErrors, type Answer, type Call } from '../server/route.ts'
 import { reportedSeconds, seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
@@ -21,7 +22,7 @@ export const fileAnswers = {
 }
 
 const path = '/api/sandboxes/:id/files'
-const read = { query: wire.pathQuery, errors: wakingErrors }
+const read = { query: wire.pathQuery, errors: ['forbidden', ...wakingErrors] } as const
 const signing = {
   tag: 'Signed URLs',
   body: wire.signFile,
@@ -32,7 +33,7 @@ const signed = {
   tag: 'Signed URLs',
   auth: 'signed',
   query: wire.signedQuery,
-  errors: ['signature_invalid', 'signature_expired', ...wakingErrors],
+  errors: ['forbidden', 'signature_invalid', 'signature_expired', ...wakingErrors],
 } as const
 const upload = {
   description:
@@ -47,23 +48,23 @@ export const fileRoutes = [
     ...read,
     summary: 'Read a file',
     answers: fileAnswers,
-    handle: (call) => sendFile(call, { orgId: call.orgId, path: call.query.path }),
+    handle: (call) => sendFile(call, { orgId: call.orgId, ...defined(call.query) }),
   }),
   route('HEAD', path, {
     id: 'statFile',
     ...read,
     summary: 'Read size and type of a file',
     answers: { 200: { description: 'Headers alone', headers: rangeHeaders } },
-    handle: (call) => sendFile(call, { orgId: call.orgId, path: call.query.path }),
+    handle: (call) => sendFile(call, { orgId: call.orgId, ...defined(call.query) }),
   }),
   route('PUT', path, {
     id: 'writeFile',
     ...read,
     ...upload,
     summary: 'Write a file',
-    errors: [...wakingErrors, 'too_large'],
+    errors: [...read.errors, 'too_large'],
     async handle(call) {
-      await receiveFile(call, { orgId: call.orgId, path: call.query.path })
+      await receiveFile(call, { orgId: call.orgId, ...defined(call.query) })
       return noContent
     },
   }),
@@ -73,7 +74,7 @@ export const fileRoutes = [
     summary: 'Remove a file, or a directory with all below it',
     answers: { 204: { description: 'It is gone' } },
     async handle({ orgId, params, query, deps }) {
-      await deps.sandboxes.files.remove(orgId, params.id, query.path)
+      await deps.sandboxes.files.remove(orgId, params.id, query.path, defined({ user: query.user }))
       return noContent
     },
   }),
@@ -83,16 +84,8 @@ export const fileRoutes = [
     summary: 'List a directory',
     answers: { 200: { description: 'Its entries', body: wire.entries } },
     async handle({ orgId, params, query, deps }) {
-      const entries = await deps.sandboxes.files.list(orgId, params.id, query.path)
-      const body = entries.map(({ name, isDir, size, path: entryPath, mode, modifiedAt }) => ({
-        name,
-        isDir,
-        size,
-        path: entryPath,
-        mode,
-        modifiedAt: reportedSeconds(modifiedAt),
-      })) satisfies z.output<typeof wire.entries>
-      return { statusCode: 200, body }
+      const entries = await deps.sandboxes.files.list(orgId, params.id, query.path, defined({ user: query.user }))
+      return { statusCode: 200, body: new JsonText(() => entryTexts(entries)) }
     },
   }),
   route('POST', `${path}/mkdir`, {
@@ -101,7 +94,7 @@ export const fileRoutes = [
     summary: 'Make a directory and its parents',
     answers: { 204: { description: 'It exists' } },
     async handle({ orgId, params, query, deps }) {
-      await deps.sandboxes.files.mkdir(orgId, params.id, query.path)
+      await deps.sandboxes.files.mkdir(orgId, params.id, query.path, defined({ user: query.user }))
       return noContent
     },
   }),
@@ -126,7 +119,7 @@ export const fileRoutes = [
     async handle(call) {
       const { params, query, deps } = call
       const { orgId, bytesMax } = await deps.sandboxes.files.verify('upload', params.id, query)
-      await receiveFile(call, { orgId, path: query.path ?? '', ...defined({ bytesMax }) })
+      await receiveFile(call, { orgId, path: query.path ?? '', ...defined({ bytesMax, user: query.user }) })
       return noContent
     },
   }),
@@ -146,10 +139,20 @@ export const fileRoutes = [
   }),
 ]
 
+/** One after the other: there may be a hundred thousand. */
+function* entryTexts(entries: readonly DirectoryEntry[]): Generator<string> {
+  yield '['
+  yield* jsonElements(entries, ({ name, isDir, size, path: entryPath, mode, modifiedAt }) => {
+    const entry = { name, isDir, size, path: entryPath, mode, modifiedAt: reportedSeconds(modifiedAt) }
+    return [JSON.stringify(entry satisfies z.output<typeof wire.entries>[number])]
+  })
+  yield ']'
+}
+
 async function download(call: Call<{ id: string }, z.output<typeof wire.signedQuery>>): Promise<Answer | undefined> {
   const { params, query, deps } = call
   const { orgId } = await deps.sandboxes.files.verify('download', params.id, query)
-  return await sendFile(call, { orgId, path: query.path ?? '', isAttachment: true })
+  return await sendFile(call, { orgId, path: query.path ?? '', ...defined({ user: query.user }), isAttachment: true })
 }
 
 async function signedUrl(
@@ -160,7 +163,7 @@ async function signedUrl(
     operation,
     path: body.path,
     expiresInSeconds: body.expiresIn,
-    ...defined({ bytesMax: body.maxBytes }),
+    ...defined({ bytesMax: body.maxBytes, user: body.user }),
   }
   const { query, expiresAt } = await deps.sandboxes.files.sign(orgId, params.id, input)
   const url = `${apiOrigin(deps.config, request)}/api/sandboxes/${params.id}/files/${operation}?${query}`

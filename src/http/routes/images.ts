@@ -7,13 +7,21 @@ import { apiOrigin } from '../server/config.ts'
 import { type Answer, type Call, noContent, type Route, routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { patchBody, patchInput } from './patches.ts'
+import { sendList } from '../server/json-list.ts'
 
 const route = routesOf('Images')
 
 /** Errors of what builds an image. */
-export const buildErrors = ['build_failed', 'conflict', 'no_capacity', 'unavailable'] as const
+export const buildErrors = ['build_failed', 'conflict', 'quota_exceeded', 'no_capacity', 'unavailable'] as const
 
-const archiveErrors = ['conflict', 'too_large', 'no_capacity', 'unavailable', 'not_implemented'] as const
+const archiveErrors = [
+  'conflict',
+  'quota_exceeded',
+  'too_large',
+  'no_capacity',
+  'unavailable',
+  'not_implemented',
+] as const
 
 export const imageRoutes = [
   route('POST', '/api/snapshots', {
@@ -51,19 +59,14 @@ export const imageRoutes = [
     id: 'listSnapshots',
     summary: 'List images with a name, newest first',
     answers: { 200: { description: 'All of them', body: z.array(wire.image) } },
-    async handle({ orgId, deps }) {
-      const images = await deps.images.list(orgId)
-      return { statusCode: 200, body: images.filter(({ name }) => name !== undefined).map(imageBody) }
-    },
+    handle: (call) => sendList(call, call.deps.images.list(call.orgId, true), imageBody),
   }),
   route('GET', '/api/images', {
     id: 'listImages',
     summary: 'List all images, newest first',
     description: 'Those without a name go when nobody has started a sandbox from them for thirty days.',
     answers: { 200: { description: 'With and without a name', body: z.array(wire.image) } },
-    async handle({ orgId, deps }) {
-      return { statusCode: 200, body: (await deps.images.list(orgId)).map(imageBody) }
-    },
+    handle: (call) => sendList(call, call.deps.images.list(call.orgId), imageBody),
   }),
   route('PUT', '/api/images/:name/archive', {
     id: 'importImage',

@@ -1,5 +1,6 @@
 import { checkpointRoutes } from './checkpoints.ts'
 import { docsRoutes } from './docs.ts'
+import { eventRoutes } from './events.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
 import { imageRoutes } from './images.ts'
@@ -36,6 +37,7 @@ export const routes: readonly Route[] = [
   ...sessionRoutes,
   ...sessionEventRoutes,
   ...sessionExportRoutes,
+  ...eventRoutes,
   ...mcpRoutes,
   ...operationRoutes,
   ...docsRoutes,

@@ -51,13 +51,8 @@ async function serve(
     if (typeof value === 'string') headers.set(name, value)
   }
   const { method } = request
-  const asked = new Request('http://atoll.internal/mcp', {
-    method,
-    headers,
-    signal: gone.signal,
-    ...(method === 'POST' ? { body: JSON.stringify(body) } : {}),
-  })
-  const answer = await deps.mcp(asked, { apiKey: request.caller?.apiKey ?? '', ...defined({ tools }) })
+  const asked = new Request('http://atoll.internal/mcp', { method, headers, signal: gone.signal })
+  const answer = await deps.mcp(asked, { apiKey: request.caller?.apiKey ?? '', body, ...defined({ tools }) })
   reply.hijack()
   const ours = reply.getHeaders() as Record<string, string>
   reply.raw.writeHead(answer.status, { ...ours, ...Object.fromEntries(answer.headers) })

@@ -28,7 +28,16 @@ export const sandboxRoutes = [
     reserve: ({ body, deps }) =>
       sourceOf(body) === undefined && !body.volumes?.length ? deps.sandboxes.reserve(body.templateID) : undefined,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
-    errors: ['not_found', 'conflict', 'build_failed', 'patch_failed', 'not_implemented', 'no_capacity', 'unavailable'],
+    errors: [
+      'not_found',
+      'conflict',
+      'quota_exceeded',
+      'build_failed',
+      'patch_failed',
+      'not_implemented',
+      'no_capacity',
+      'unavailable',
+    ],
     async handle(call) {
       const { orgId, body, creation, deps } = call
       refuseNotBuilt(body, notBuiltFields)
@@ -117,12 +126,13 @@ export const sandboxRoutes = [
   route('POST', '/api/sandboxes/:id/wake', {
     id: 'wakeSandbox',
     summary: 'Wake a hibernated sandbox',
-    description: 'Without `timeout` it keeps its own.',
+    description: 'Without `timeout` it keeps its own. A sandbox that runs is left as it is.',
     body: wire.wakeBody,
     answers: { 200: { description: 'It runs', body: wire.startResult } },
-    errors: wakingErrors,
+    errors: [...wakingErrors, 'quota_exceeded'],
     async handle({ orgId, params, body, deps }) {
-      const sandbox = await deps.sandboxes.wake(orgId, params.id, body.timeout)
+      const { timeout: timeoutSeconds, memory } = body
+      const sandbox = await deps.sandboxes.wake(orgId, params.id, defined({ timeoutSeconds, memory }))
       return { statusCode: 200, body: startResult({ sandbox }, deps.config) }
     },
   }),

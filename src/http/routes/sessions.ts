@@ -1,9 +1,9 @@
 import type { z } from 'zod'
 import { sessions as wire } from '../../protocol/http/index.ts'
 import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
-import { jsonElements, JsonText } from '../server/json-text.ts'
+import { jsonElements, jsonObject, JsonText } from '../server/json-text.ts'
 import { goneSignal } from '../server/build-stream.ts'
-import { closed } from '../server/once-closed.ts'
+import { taken } from '../server/taken.ts'
 import { type Call, routesOf, wakingErrors, type Answer } from '../server/route.ts'
 import { sourceOf } from './sandboxes.ts'
 import { milliseconds } from '../server/time.ts'
@@ -22,7 +22,7 @@ export const sessionRoutes = [
     bodyLimit: 'sessionBodyBytesMax',
     creates: true,
     answers: { 201: { description: 'The session', body: wire.session } },
-    errors: ['not_found', 'conflict', 'build_failed', 'no_capacity', 'unavailable'],
+    errors: ['not_found', 'conflict', 'quota_exceeded', 'build_failed', 'no_capacity', 'unavailable'],
     async handle(call) {
       const { orgId, body, creation, reply, deps } = call
       const input = {
@@ -34,7 +34,7 @@ export const sessionRoutes = [
         ...defined({ checkpointId: body.checkpoint_id ?? (await checkpointOfImage(call)), volumes: body.volumes }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       }
-      const options = { creation, sent: closed(reply.raw) }
+      const options = { creation, sent: taken(reply.raw) }
       return sessionAnswer(201, await deps.sessions.create(orgId, input, options))
     },
   }),
@@ -48,7 +48,7 @@ export const sessionRoutes = [
       const wanted = {
         ...defined({ userId: query.user_id, search: query.search, limit: query.limit, cursor: query.cursor }),
       }
-      const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: closed(reply.raw) })
+      const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: taken(reply.raw) })
       return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
     },
   }),
@@ -59,7 +59,7 @@ export const sessionRoutes = [
     query: wire.ownerQuery,
     answers: { 200: { description: 'The session', body: wire.session } },
     async handle({ orgId, params, query, reply, deps }) {
-      const sent = closed(reply.raw)
+      const sent = taken(reply.raw)
       return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, query.user_id, { sent }))
     },
   }),
@@ -84,7 +84,7 @@ export const sessionRoutes = [
     errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, reply, deps }) {
       await deps.sessions.interrupt(orgId, params.sessionId, body.user_id)
-      const sent = closed(reply.raw)
+      const sent = taken(reply.raw)
       return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, undefined, { sent }))
     },
   }),
@@ -99,7 +99,7 @@ export const sessionRoutes = [
     errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, creation, reply, deps }) {
       const input = { message: body.message, userId: body.user_id }
-      const options = { creation, sent: closed(reply.raw) }
+      const options = { creation, sent: taken(reply.raw) }
       return sessionAnswer(200, await deps.sessions.sendMessage(orgId, params.sessionId, input, options))
     },
   }),
@@ -113,7 +113,7 @@ export const sessionRoutes = [
     errors: ['conflict'],
     async handle({ orgId, params, query, reply, deps }) {
       const { sessionId, messageId } = params
-      const sent = closed(reply.raw)
+      const sent = taken(reply.raw)
       return sessionAnswer(200, await deps.sessions.cancelMessage(orgId, sessionId, messageId, query.user_id, { sent }))
     },
   }),
@@ -126,9 +126,9 @@ export const sessionRoutes = [
     body: wire.fork,
     creates: true,
     answers: { 201: { description: 'The new session', body: wire.session } },
-    errors: [...wakingErrors, 'forbidden'],
+    errors: [...wakingErrors, 'forbidden', 'quota_exceeded'],
     async handle({ orgId, params, body, creation, reply, deps }) {
-      const options = { creation, sent: closed(reply.raw) }
+      const options = { creation, sent: taken(reply.raw) }
       return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, options))
     },
   }),
@@ -147,7 +147,7 @@ export const sessionRoutes = [
         userId: body.user_id,
         ...defined({ checkpointId: body.checkpoint_id }),
       }
-      const options = { creation, sent: closed(reply.raw) }
+      const options = { creation, sent: taken(reply.raw) }
       return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, options))
     },
   }),
@@ -210,7 +210,7 @@ export function sessionText(view: SessionView): JsonText {
 function* sessionTexts(view: SessionView): Generator<string> {
   const { messages: _messages, events: _events, ...rest } = sessionBody({ ...view, messages: [], events: [] })
   yield `${JSON.stringify(rest).slice(0, -1)},"messages":[`
-  yield* jsonElements(view.messages, (message) => [JSON.stringify(messageBody(message))])
+  yield* jsonElements(view.messages, (message) => jsonObject(messageBody(message)))
   yield '],"events":['
   yield* jsonElements(view.events, (event) => [JSON.stringify(eventBody(event))])
   yield ']}'

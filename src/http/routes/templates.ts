@@ -6,6 +6,7 @@ import { goneSignal } from '../server/build-stream.ts'
 import { noContent, type Route, routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { buildErrors } from './images.ts'
+import { sendList } from '../server/json-list.ts'
 
 const route = routesOf('Templates')
 
@@ -37,9 +38,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       id: `listTemplates${suffix}`,
       summary: 'List own and public images with a name',
       answers: { 200: { description: 'Own ones first', body: z.array(wire.template) } },
-      async handle({ orgId, deps }) {
-        return { statusCode: 200, body: (await deps.images.usable(orgId)).map(templateBody) }
-      },
+      handle: (call) => sendList(call, call.deps.images.usable(call.orgId), templateBody),
     }),
     route('GET', `${prefix}/templates/:name`, {
       id: `getTemplate${suffix}`,

@@ -15,7 +15,7 @@ export const volumeRoutes = [
     body: wire.createVolume,
     creates: true,
     answers: { 201: { description: 'It can be mounted', body: wire.volume } },
-    errors: ['not_found', 'conflict', 'no_capacity', 'unavailable'],
+    errors: ['not_found', 'conflict', 'quota_exceeded', 'no_capacity', 'unavailable'],
     async handle({ orgId, body, creation, deps }) {
       const input = { name: body.name, ...defined({ sizeMb: body.sizeMB, from: body.from }) }
       const volume = await deps.sandboxes.volumes.create(orgId, input, { creation })
@@ -57,7 +57,7 @@ export const volumeRoutes = [
     body: wire.createVolumeSnapshot,
     creates: true,
     answers: { 201: { description: 'It can be cloned', body: wire.volumeSnapshot } },
-    errors: ['conflict', 'no_capacity', 'unavailable'],
+    errors: ['conflict', 'quota_exceeded', 'no_capacity', 'unavailable'],
     async handle({ orgId, params, body, creation, deps }) {
       const snapshot = await deps.sandboxes.volumes.createSnapshot(orgId, params.name, body.name, { creation })
       return { statusCode: 201, body: snapshotBody(snapshot) }

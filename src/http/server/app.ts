@@ -1,23 +1,25 @@
 import type { EventEmitter } from 'node:events'
-import type { RequestListener, Server, ServerResponse } from 'node:http'
+import type { RequestListener, Server } from 'node:http'
 import type { Duplex } from 'node:stream'
 import websocket from '@fastify/websocket'
 import Fastify from 'fastify'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ServiceError } from '../../errors.ts'
-import { Authentication, type Caller } from './auth.ts'
+import { acting } from '../../events/index.ts'
+import { actingOf, Authentication, type Caller } from './auth.ts'
 import { registerBodies } from './bodies.ts'
 import { headerBytesMax, type HttpDeps, type HttpLimits } from './config.ts'
-import { asServiceError, errorAnswer } from './errors.ts'
+import { asServiceError, brokenEscape, errorAnswer } from './errors.ts'
 import { hashOf, Idempotency } from './idempotency.ts'
 import { JsonText } from './json-text.ts'
 import type { Metrics } from './metrics.ts'
-import { closed } from './once-closed.ts'
+import { dropWhenStalled } from './least-rate.ts'
+import { taken } from './taken.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import { sessionText } from '../routes/sessions.ts'
 import type { Streams } from './streams.ts'
-import { schemaOf, validateWithZod } from './validation.ts'
+import { checkLargeBody, schemaOf, validateWithZod } from './validation.ts'
 import { lingerOnClose } from '../../lib/linger.ts'
 import { defined } from '../../lib/defined.ts'
 import { TokenBuckets } from '../../lib/token-bucket.ts'
@@ -84,6 +86,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(openToBrowsers)
     if (request.method === 'OPTIONS') await reply.code(204).headers(preflight).send()
+    else assertWholeEscapes(request)
   })
   app.addHook('onResponse', async (request, reply) => {
     const seconds = reply.elapsedTime / 1000
@@ -127,14 +130,20 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         }
       },
       preHandler: async (request, reply) => {
-        if (request.ws) request.takeSocket = await route.upgrade?.(callOf(options, request, reply))
+        request.body = await checkLargeBody(route, request.body)
+        const upgrade = () => route.upgrade?.(callOf(options, request, reply))
+        if (request.ws) request.takeSocket = await acting(actingOf(request.caller), upgrade)
       },
       handler: async (request, reply) => {
-        const answer = await run(route, callOf(options, request, reply), idempotency)
+        const work = () => run(route, callOf(options, request, reply), idempotency)
+        const answer = await acting(actingOf(request.caller), work)
         if (answer !== undefined) sendAnswer(answer, reply, limits)
       },
       ...defined({
-        wsHandler: route.upgrade && ((socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket)),
+        wsHandler:
+          route.upgrade &&
+          ((socket: WebSocketLike, request: FastifyRequest) =>
+            acting(actingOf(request.caller), () => request.takeSocket?.(socket))),
       }),
     })
   }
@@ -159,7 +168,7 @@ async function run(route: Route, call: Call, idempotency: Idempotency): Promise<
   const { request, reply, deps, orgId } = call
   const key = request.headers['idempotency-key']
   if (!route.creates || typeof key !== 'string' || request.caller === undefined) return await route.handle(call)
-  const hash = request.hash ?? hashOf(request, Buffer.alloc(0))
+  const hash = request.hash ?? (await hashOf(request, Buffer.alloc(0)))
   return await idempotency.once(
     { orgId, key, caller: request.caller, hash },
     {
@@ -167,7 +176,7 @@ async function run(route: Route, call: Call, idempotency: Idempotency): Promise<
       reserve: () => route.reserve?.(call),
       release: (id) => deps.sandboxes.release(id),
       failed: (error) => errorAnswer(error, pathOf(request)),
-      session: async (id) => sessionText(await deps.sessions.get(orgId, id, undefined, { sent: closed(reply.raw) })),
+      session: async (id) => sessionText(await deps.sessions.get(orgId, id, undefined, { sent: taken(reply.raw) })),
     },
   )
 }
@@ -178,14 +187,6 @@ function sendAnswer({ statusCode, body, headers = {} }: Answer, reply: FastifyRe
   reply.code(statusCode).headers(headers)
   if (body instanceof JsonText) body.send(reply)
   else void reply.send(body)
-}
-
-/** Resets the connection of a client that takes nothing of its answer for `stallMs`: the answer is in memory until it was sent. */
-function dropWhenStalled(response: ServerResponse, stallMs: number): void {
-  // After an orderly end the kernel would keep the unsent bytes for minutes.
-  response.setTimeout(stallMs, () => response.socket?.resetAndDestroy())
-  // Must run before Node gives the connection to the next answer.
-  response.prependOnceListener('finish', () => response.setTimeout(0))
 }
 
 async function sendError(
@@ -228,6 +229,17 @@ function refuseMalformed({ code = '' }: NodeJS.ErrnoException, socket: Duplex): 
   socket.end(`${head}\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`)
 }
 
+/** The router refuses a broken escape in the path; a query would keep it as it is, and name another file than was meant. */
+function assertWholeEscapes({ url }: FastifyRequest): void {
+  const query = url.indexOf('?')
+  if (query === -1 || !url.includes('%', query)) return
+  try {
+    decodeURIComponent(url.slice(query))
+  } catch (error) {
+    throw new ServiceError('invalid_request', brokenEscape, { cause: error })
+  }
+}
+
 /** Without the query: it may hold a key or a signature, which must not reach a log. */
 function pathOf(request: FastifyRequest): string {
   const [path = '/'] = request.url.split('?', 1)
@@ -237,7 +249,8 @@ function pathOf(request: FastifyRequest): string {
 /** The API has no cookies, so any page may call it with a key that it has. */
 const openToBrowsers = {
   'access-control-allow-origin': '*',
-  'access-control-expose-headers': 'X-Next-Cursor, Retry-After, Content-Range, Content-Length, Content-Disposition',
+  'access-control-expose-headers':
+    'X-Next-Cursor, X-Error-Code, Retry-After, Content-Range, Content-Length, Content-Disposition',
 }
 const preflight = {
   'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',

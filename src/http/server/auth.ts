@@ -1,5 +1,7 @@
 import type { FastifyRequest } from 'fastify'
 import { isServiceError, ServiceError } from '../../errors.ts'
+import type { Acting } from '../../events/index.ts'
+import { defined } from '../../lib/defined.ts'
 import type { Organisation, OrganisationStore } from '../../organisation/index.ts'
 import { sha256 } from '../../lib/secret.ts'
 import type { TokenBuckets } from '../../lib/token-bucket.ts'
@@ -13,6 +15,8 @@ const keyLengthMax = 512
 
 export interface Caller {
   organisation: Pick<Organisation, 'id'>
+  /** Of the key; a token has none. */
+  keyId?: string
   /** The key, or the token of a session, as sent. It must not be kept or logged. */
   apiKey: string
   /** Of a token: its session, and when it ends. */
@@ -20,16 +24,29 @@ export interface Caller {
   expiresAt?: Date
 }
 
+type KeyOwner = Organisation & { keyId: string }
+
 interface AuthenticationDeps {
   organisations: OrganisationStore
   sessions: Pick<SessionService, 'access'>
+}
+
+/** Who acts in a request: a signed URL has no owner. */
+export function actingOf(caller: Caller | undefined): Acting {
+  if (caller === undefined) return { actor: { type: 'server' }, cause: 'signed_url' }
+  const { sessionId, keyId } = caller
+  const actor =
+    sessionId === undefined
+      ? { type: 'key' as const, ...defined({ id: keyId }) }
+      : { type: 'token' as const, id: sessionId }
+  return { actor, cause: 'request' }
 }
 
 /** Finds the caller of a request and applies the rate limit: by key or token, or by remote address without a known one. */
 export class Authentication {
   readonly #deps: AuthenticationDeps
   readonly #buckets: TokenBuckets
-  readonly #cache = new Map<string, { organisation: Organisation; untilMs: number }>()
+  readonly #cache = new Map<string, { organisation: KeyOwner; untilMs: number }>()
 
   constructor(deps: AuthenticationDeps, buckets: TokenBuckets) {
     this.#deps = deps
@@ -59,7 +76,7 @@ export class Authentication {
     const keyHash = sha256(apiKey)
     const organisation = this.#cached(keyHash) ?? (await this.#lookUp(keyHash, request))
     this.#limit(`key:${keyHash}`)
-    return { organisation, apiKey }
+    return { organisation, apiKey, keyId: organisation.keyId }
   }
 
   limitAddress(request: FastifyRequest): void {
@@ -89,7 +106,7 @@ export class Authentication {
     throw new ServiceError('rate_limited', 'too many requests', { details: { retryAfterSeconds: waitMs / 1000 } })
   }
 
-  #cached(keyHash: string): Organisation | undefined {
+  #cached(keyHash: string): KeyOwner | undefined {
     const entry = this.#cache.get(keyHash)
     if (entry === undefined) return undefined
     if (entry.untilMs > Date.now()) return entry.organisation
@@ -98,7 +115,7 @@ export class Authentication {
   }
 
   /** Limits the address first, so that guessing keys does not load the store. */
-  async #lookUp(keyHash: string, request: FastifyRequest): Promise<Organisation> {
+  async #lookUp(keyHash: string, request: FastifyRequest): Promise<KeyOwner> {
     this.limitAddress(request)
     const organisation = await this.#deps.organisations.organisationByKey(keyHash)
     if (organisation === undefined) throw new ServiceError('unauthorized', 'the API key is not known')

@@ -6,12 +6,13 @@
  * Routes with a raw body (uploads) read the stream themselves. Routes without a body leave it unread.
  */
 import type { IncomingMessage } from 'node:http'
-import { setImmediate as nextRound } from 'node:timers/promises'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
-import { ServiceError } from '../../errors.ts'
+import { isServiceError, ServiceError } from '../../errors.ts'
 import { BodyBudget, readBody as readHeld, type BodyShare } from '../../lib/body-budget.ts'
-import { exceededBound, type JsonBounds } from '../../lib/json.ts'
+import { TimeSlice } from '../../lib/async/time-slice.ts'
+import { exceededBound, isRecord, type JsonBounds } from '../../lib/json.ts'
+import { parseJsonObject } from '../../lib/json-values.ts'
 import type { HttpLimits } from './config.ts'
 import { hashOf } from './idempotency.ts'
 
@@ -38,12 +39,12 @@ const fullOrganisationsMax = 4
 const manifestOrganisationsMax = 2
 /** Bodies up to this size pass whatever others send; the headers of a request may be larger. */
 const smallBodyBytes = 16 * 1024
-/** Many times what a request needs. Parsing and checking this much takes about ten milliseconds. */
-const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100 }
+/** Many times what a request needs. */
+const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100, fieldsMax: 1000 }
 /** A manifest has two values for each of its files. */
-const manifestBounds: JsonBounds = { valuesMax: 100_000, depthMax: 100 }
-/** Decoding and parsing a longer body are separate steps of the event loop. */
-const longBodyBytes = 1024 * 1024
+const manifestBounds: JsonBounds = { ...jsonBounds, valuesMax: 100_000 }
+/** `JSON.parse` takes more than some milliseconds for a longer body, whatever is in it. */
+const longBodyBytes = 32 * 1024
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
 /** Registers the one content type parser. Call it on the root instance. */
@@ -62,7 +63,7 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     // Releases the bytes before the handler runs, which may take hours.
     using share = budget.open(request.caller?.organisation.id)
     const raw = await readBody(payload, bodyLimit, share)
-    if (request.headers['idempotency-key'] !== undefined) request.hash = hashOf(request, raw)
+    if (request.headers['idempotency-key'] !== undefined) request.hash = await hashOf(request, raw)
     return await parseJson(raw, bounds)
   })
 }
@@ -104,37 +105,47 @@ async function parseJson(body: Buffer, bounds: JsonBounds): Promise<unknown> {
   if (passed === 'depthMax') {
     throw new ServiceError('too_large', `the body is nested deeper than ${bounds.depthMax} levels`)
   }
+  if (passed === 'fieldsMax') {
+    throw new ServiceError('too_large', `the body has an object with more than ${bounds.fieldsMax} fields`)
+  }
   let value: unknown
   try {
-    const text = decoder.decode(body)
-    // Each of the two takes long enough for the largest bodies.
-    if (body.length > longBodyBytes) await nextRound()
-    value = JSON.parse(text)
+    value = body.length > longBodyBytes ? await parseJsonObject(body) : JSON.parse(decoder.decode(body))
   } catch (error) {
-    throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
+    const message = isServiceError(error) ? error.message : 'the body is not valid JSON'
+    throw new ServiceError('invalid_request', message, { cause: error })
   }
   // Fastify's own `null` means that there was no body.
   if (value === null) throw new ServiceError('invalid_request', 'body: must not be null')
-  refuseProto(value)
+  await refuseProto(value)
   return value
 }
 
+/** Between two looks at the clock. */
+const objectsPerLook = 256
 /** A schema would drop this key silently. */
 const badKey = '__proto__'
 
-function refuseProto(body: unknown): void {
+async function refuseProto(body: unknown): Promise<void> {
   // No schema of a body takes an array.
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) return
-  const field = Object.hasOwn(body, badKey) ? badKey : Object.entries(body).find(([, value]) => holdsProto(value))?.[0]
+  if (!isRecord(body)) return
+  const field = Object.hasOwn(body, badKey) ? badKey : await fieldWithProto(body)
   if (field === undefined) return
   throw new ServiceError('invalid_request', `${field}: no key may be ${badKey}`, { details: { field } })
 }
 
+async function fieldWithProto(body: Record<string, unknown>): Promise<string | undefined> {
+  const slice = new TimeSlice()
+  for (const [field, value] of Object.entries(body)) if (await holdsProto(value, slice)) return field
+  return undefined
+}
+
 /** Not by recursion: JSON may be nested deeper than the stack. */
-function holdsProto(value: unknown): boolean {
+async function holdsProto(value: unknown, slice: TimeSlice): Promise<boolean> {
   const open = [value]
-  while (open.length > 0) {
+  for (let seen = 1; open.length > 0; seen += 1) {
     const next = open.pop()
+    if (seen % objectsPerLook === 0) await slice.next()
     if (typeof next !== 'object' || next === null) continue
     if (Object.hasOwn(next, badKey)) return true
     for (const inner of Array.isArray(next) ? (next as unknown[]) : Object.values(next)) {

@@ -1,5 +1,6 @@
 import type { BuildEvent } from '../../image/index.ts'
 import { sandboxErrorBody } from './errors.ts'
+import { dropWhenStalled } from './least-rate.ts'
 import { onceClosed } from './once-closed.ts'
 import type { Call } from './route.ts'
 
@@ -37,8 +38,12 @@ export async function streamBuild(
 ): Promise<undefined> {
   const { reply, streams, deps, limits, orgId } = call
   const response = reply.raw
-  const owner = { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax }
-  const release = streams.open('events', [owner])
+  const caps = [
+    { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
+    { of: 'the server', key: 'events', max: limits.eventStreamsMax },
+  ]
+  // What is unsent is in memory, also when the build is over.
+  onceClosed(response, streams.open('events', caps))
   const signal = goneSignal(call)
   const send = (event: string, data: object) => {
     begin()
@@ -70,8 +75,10 @@ export async function streamBuild(
     send('error', body)
   } finally {
     clearInterval(beat)
-    release()
-    if (response.headersSent) response.end()
+    if (response.headersSent && !response.destroyed) {
+      dropWhenStalled(response, limits.streamStallMs)
+      response.end()
+    }
   }
   return undefined
 }

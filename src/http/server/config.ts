@@ -1,10 +1,11 @@
 import type { FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
+import type { LogStreams } from '../../events/index.ts'
 import type { Log } from '../../lib/log.ts'
 import type { ImageService } from '../../image/index.ts'
 import type { OrganisationStore } from '../../organisation/index.ts'
-import type { SandboxCounts, SandboxService } from '../../sandbox/index.ts'
+import type { DiskReport, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 
@@ -36,6 +37,8 @@ export const defaultHttpLimits = {
   socketsPerOrganisationMax: 512,
   /** An export holds one page of the stream, some megabytes. */
   exportsPerOrganisationMax: 32,
+  /** Uploads and downloads of files, of all sandboxes of one organisation. Each has a connection to its guest. */
+  fileTransfersPerOrganisationMax: 512,
 }
 
 export type HttpLimits = typeof defaultHttpLimits
@@ -58,6 +61,7 @@ export interface HttpDeps {
   sessions: SessionService
   organisations: OrganisationStore
   idempotency: IdempotencyPort
+  events: Pick<LogStreams, 'page' | 'follow'>
   preview: PreviewPort
   mcp: McpPort
   config: HttpConfig
@@ -68,6 +72,8 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
   /** Warm sandboxes by the image or checkpoint that they come from. */
   warmCounts(): Record<string, number>
+  /** What the disks can take; undefined where nobody can tell. Asked at each scrape of `/metrics`. */
+  disk(): DiskReport | undefined
   /** Asked by `GET /api/host`. */
   host(): Promise<HostReport>
 }
@@ -93,10 +99,13 @@ export interface HostReport {
 }
 
 /**
- * Answers a request of the Model Context Protocol; its tools act with this key. Throws `invalid_request` for a list of tools that names
+ * Answers a request of the Model Context Protocol, whose body is parsed already; its tools act with this key. Throws `invalid_request` for a list of tools that names
  * none.
  */
-export type McpPort = (request: Request, options: { apiKey: string; tools?: string }) => Promise<Response>
+export type McpPort = (
+  request: Request,
+  options: { apiKey: string; body: unknown; tools?: string },
+) => Promise<Response>
 
 /** Takes requests that are for a preview. `preview/` implements it. */
 export interface PreviewPort {

@@ -9,13 +9,16 @@ const answers: Record<ErrorCode, readonly [statusCode: number, type: SessionErro
   unauthorized: [401, 'unauthorized'],
   forbidden: [403, 'forbidden'],
   scaling_locked: [403, 'forbidden'],
+  quota_exceeded: [403, 'forbidden'],
   signature_invalid: [403, 'forbidden'],
   signature_expired: [403, 'forbidden'],
   not_found: [404, 'not_found'],
   conflict: [409, 'conflict'],
   oom_floor: [409, 'conflict'],
+  memory_not_restorable: [409, 'conflict'],
   idempotency_key_conflict: [409, 'conflict'],
   sandbox_stopped: [410, 'conflict'],
+  events_expired: [410, 'conflict'],
   too_large: [413, 'invalid_request'],
   patch_failed: [422, 'unavailable'],
   rate_limited: [429, 'rate_limited'],
@@ -25,6 +28,7 @@ const answers: Record<ErrorCode, readonly [statusCode: number, type: SessionErro
   unavailable: [503, 'unavailable'],
   no_capacity: [503, 'unavailable'],
   full_checkpoint_unavailable: [503, 'unavailable'],
+  disk_full: [507, 'unavailable'],
 }
 
 export function statusOf(code: ErrorCode): number {
@@ -44,7 +48,8 @@ export interface ErrorAnswer {
 export function errorAnswer(error: unknown, path: string): ErrorAnswer {
   const known = asServiceError(error)
   const statusCode = statusOf(known.code)
-  const headers: Record<string, string> = {}
+  // An answer to HEAD has no other words.
+  const headers: Record<string, string> = { 'x-error-code': known.code }
   if (statusCode === 429 || statusCode === 503) headers['retry-after'] = retryAfter(known.details['retryAfterSeconds'])
   if (statusCode === 401) headers['www-authenticate'] = 'Bearer'
   return { statusCode, headers, body: isSessionPath(path) ? sessionErrorBody(known) : sandboxErrorBody(known) }
@@ -60,13 +65,17 @@ function sessionErrorBody({ code, message }: ServiceError): object {
   return { error: { type: answers[code][1], code, message } }
 }
 
+export const brokenEscape =
+  'the address has a percent sign that is not followed by two hexadecimal digits, or bytes that are not UTF-8'
+
 /** Both halves' own errors, Fastify's as far as a client caused them, and nothing of the rest. */
 export function asServiceError(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error
-  const { statusCode } = (error ?? {}) as { statusCode?: unknown }
+  const { statusCode, code } = (error ?? {}) as { statusCode?: unknown; code?: unknown }
   if (statusCode === 413) return new ServiceError('too_large', 'the body is too large', { cause: error })
   if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500) {
-    return new ServiceError('invalid_request', 'the request is malformed', { cause: error })
+    const what = code === 'FST_ERR_BAD_URL' ? brokenEscape : 'the request is malformed'
+    return new ServiceError('invalid_request', what, { cause: error })
   }
   return new ServiceError('internal_error', STATUS_CODES[500] ?? 'Internal Server Error', { cause: error })
 }

@@ -1,5 +1,7 @@
 import type { Writable } from 'node:stream'
 import { FairYield } from '../../lib/async/fair-yield.ts'
+import type { LogBatch } from '../../events/index.ts'
+import { logEventView } from './log-event-view.ts'
 import { eventText, type StreamEvent } from '../../session/index.ts'
 
 /** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
@@ -27,6 +29,41 @@ function encoded(events: readonly StreamEvent[]): Buffer {
   return bytes
 }
 
+const logEncodings = new WeakMap<LogBatch, Buffer>()
+
+function encodedLog(batch: LogBatch): Buffer {
+  const known = logEncodings.get(batch)
+  if (known !== undefined) return known
+  const texts = batch.events.map((event) => `id: ${event.number}\ndata: ${JSON.stringify(logEventView(event))}\n\n`)
+  const bytes = Buffer.from(texts.join(''))
+  logEncodings.set(batch, bytes)
+  return bytes
+}
+
+/**
+ * Sends the log of an organisation. An `id` without data moves the client on, so that it comes back behind what its filter has left out:
+ * once at the beginning, then where it would be silent.
+ */
+export async function sendLog(
+  stream: AsyncIterable<LogBatch>,
+  response: Writable,
+  sending: Sending,
+): Promise<EventsEnd> {
+  let position: number | undefined
+  const moved = () => Buffer.from(`id: ${position}\n\n`)
+  const encode = (batch: LogBatch) => {
+    const isFirst = position === undefined
+    position = batch.position
+    return isFirst ? Buffer.concat([encodedLog(batch), moved()]) : encodedLog(batch)
+  }
+  return await sendBatches(
+    stream,
+    { encode, beat: () => (position === undefined ? comment : moved()) },
+    response,
+    sending,
+  )
+}
+
 /** `gone`: the connection has closed or `signal` has aborted. `stalled`: the client took nothing for too long. */
 export type EventsEnd = 'all_sent' | 'gone' | 'stalled'
 
@@ -36,20 +73,36 @@ interface Sending {
   stallMs: number
 }
 
-/** Sends a stream's events; at most one part waits in the response for a client that is slow. Throws what the stream throws. */
+/** Sends the stream of a session, as {@link sendBatches} does. */
 export async function sendEvents(
   stream: AsyncIterable<readonly StreamEvent[]>,
   response: Writable,
   sending: Sending,
 ): Promise<EventsEnd> {
+  return await sendBatches(stream, { encode: encoded, beat: () => comment }, response, sending)
+}
+
+interface Encoding<Batch> {
+  encode: (batch: Batch) => Buffer
+  /** What shows a silent client that the connection lives. */
+  beat: () => Buffer
+}
+
+/** Sends the events of a stream; at most one part waits in the response for a client that is slow. Throws what the stream throws. */
+async function sendBatches<Batch>(
+  stream: AsyncIterable<Batch>,
+  { encode, beat: beatOf }: Encoding<Batch>,
+  response: Writable,
+  sending: Sending,
+): Promise<EventsEnd> {
   let isWithin = false
   const beat = setInterval(() => {
-    if (!isWithin && !response.writableNeedDrain) response.write(comment)
+    if (!isWithin && !response.writableNeedDrain) response.write(beatOf())
   }, commentMs)
   try {
     response.write(head)
-    for await (const events of stream) {
-      const bytes = encoded(events)
+    for await (const batch of stream) {
+      const bytes = encode(batch)
       for (let sent = 0; sent < bytes.length; sent += partBytes) {
         if (response.destroyed) return 'gone'
         isWithin = sent + partBytes < bytes.length

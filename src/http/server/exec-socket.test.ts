@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import type { IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setImmediate as nextRound } from 'node:timers/promises'
 import { WebSocket, WebSocketServer } from 'ws'
+import { BodyBudget } from '../../lib/body-budget.ts'
 import type { Log } from '../../lib/log.ts'
 import type { Attachment, AttachmentEvent } from '../../sandbox/index.ts'
-import { carryExec, carryPty, inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
-import { Streams } from './streams.ts'
+import { boundMessages, carryExec, carryPty, inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
+import { Streams, socketsKey } from './streams.ts'
 
 let server: WebSocketServer
 
@@ -82,7 +85,7 @@ async function flood(client: WebSocket, served: WebSocket, count: number, messag
 test('exec socket: two hundred thousand tiny frames for a process that reads nothing hold the socket back, and arrive in order later', async () => {
   const { client, served } = await connected()
   const deaf = deafProcess()
-  carryExec(served, deaf.attachment, new Streams(), log)
+  carryExec(served, deaf.attachment, { streams: new Streams(), log, orgId: 'org' })
   const heard = await flood(client, served, 200_000, (index) => Buffer.of(0, index % 251))
   assert.equal(served.isPaused, true)
   const messagesMax = inputWeightMax / messageOverheadBytes
@@ -99,7 +102,7 @@ test('exec socket: two hundred thousand tiny frames for a process that reads not
 test('exec socket: ignored frames are not queued: empty messages, other streams, input after its end', async () => {
   const { client, served } = await connected()
   const deaf = deafProcess()
-  carryExec(served, deaf.attachment, new Streams(), log)
+  carryExec(served, deaf.attachment, { streams: new Streams(), log, orgId: 'org' })
   client.send(Buffer.from([0, 7]))
   client.send(Buffer.of(0))
   const nothings = [Buffer.alloc(0), Buffer.from([9, 1]), Buffer.of(0), Buffer.from([0, 8])]
@@ -115,7 +118,7 @@ test('exec socket: ignored frames are not queued: empty messages, other streams,
 test('exec socket: a terminal drops empty messages and holds back a flood of small ones', async () => {
   const { client, served } = await connected()
   const deaf = deafProcess()
-  carryPty(served, deaf.attachment, new Streams(), log)
+  carryPty(served, deaf.attachment, { streams: new Streams(), log, orgId: 'org' })
   const empty = await flood(client, served, 20_000, () => Buffer.alloc(0))
   assert.equal(empty(), 20_000)
   assert.equal(served.isPaused, false)
@@ -128,7 +131,7 @@ test('exec socket: a terminal whose shell has ended closes with its exit status 
   const { client, served } = await connected()
   const { attachment } = deafProcess()
   const events: AttachmentEvent[] = [
-    { type: 'output', stream: 'stdout', offset: 0, data: Buffer.from('bye') },
+    { type: 'output', stream: 'stdout', offset: 0, data: Buffer.from('bye'), headed: Buffer.from('\0bye') },
     { type: 'exit', exitCode: 3 },
   ]
   carryPty(
@@ -139,9 +142,80 @@ test('exec socket: a terminal whose shell has ended closes with its exit status 
         yield* events
       },
     },
-    new Streams(),
-    log,
+    { streams: new Streams(), log, orgId: 'org' },
   )
   const [code, reason] = (await once(client, 'close')) as [number, Buffer]
   assert.deepEqual([code, reason.toString()], [1000, 'exit 3'])
+})
+
+/** A connection whose messages are bounded. */
+async function bounded(budget: BodyBudget, owner: string) {
+  const upgraded = once(server, 'connection') as Promise<[WebSocket, IncomingMessage]>
+  const client = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  client.on('error', () => undefined)
+  await once(client, 'open')
+  const [served, { socket }] = await upgraded
+  boundMessages(socket, served, budget, owner)
+  return { client, served }
+}
+
+test('exec socket: unfinished messages of one organisation leave others room, and give theirs back', async () => {
+  const budget = new BodyBudget(3_000_000, { ownerBytesMax: 1_000_000, freeBytes: 1000 })
+  const part = Buffer.alloc(600_000)
+  const has = (bytes: number) => {
+    using share = budget.open('org_slow')
+    return share.take(bytes + 1000)
+  }
+  const slow = await bounded(budget, 'org_slow')
+  slow.client.send(part, { fin: false })
+  while (has(410_000)) await nextRound()
+  // What may come in the midst of a message ends none.
+  slow.served.ping()
+  await once(slow.served, 'pong')
+  assert.equal(has(410_000), false)
+  const more = await bounded(budget, 'org_slow')
+  more.client.send(part, { fin: false })
+  await once(more.client, 'close')
+  const other = await bounded(budget, 'org_other')
+  const heard = once(other.served, 'message')
+  other.client.send(part)
+  assert.equal(((await heard) as [Buffer])[0].length, part.length)
+  const whole = once(slow.served, 'message')
+  slow.client.send(part.subarray(0, 100_000), { fin: true })
+  assert.equal(((await whole) as [Buffer])[0].length, 700_000)
+  assert.equal(has(1_000_000), true)
+  for (const { client } of [slow, other]) client.terminate()
+})
+
+test('exec socket: the more clients an organisation has, the less is unsent to each', async () => {
+  const unsent: number[] = []
+  for (const clients of [1, 512]) {
+    const streams = new Streams()
+    for (let index = 0; index < clients; index++)
+      streams.open('exec', [{ of: 'the organisation', key: socketsKey('org'), max: 1000 }])
+    const { client, served } = await connected()
+    client.pause()
+    const { attachment } = deafProcess()
+    const data = Buffer.alloc(64 * 1024 + 1)
+    let taken = 0
+    const flooding = {
+      ...attachment,
+      async *[Symbol.asyncIterator]() {
+        for (;;) {
+          taken += 1
+          yield { type: 'output', stream: 'stdout', offset: 0, data: data.subarray(1), headed: data } as const
+        }
+      },
+    }
+    carryExec(served, flooding, { streams, log, orgId: 'org' })
+    let earlier = -1
+    while (earlier !== taken) {
+      earlier = taken
+      await new Promise((resolve) => setTimeout(resolve, 200))
+    }
+    unsent.push(served.bufferedAmount)
+    client.terminate()
+  }
+  assert.ok((unsent[0] ?? 0) > 1024 ** 2 && (unsent[0] ?? 0) < 2 * 1024 ** 2, `${unsent[0]} bytes`)
+  assert.ok((unsent[1] ?? Infinity) < 256 * 1024, `${unsent[1]} bytes`)
 })

@@ -1,24 +1,54 @@
+import type { Socket } from 'node:net'
 import { ServiceError } from '../../errors.ts'
+import { BodyBudget } from '../../lib/body-budget.ts'
 import type { Log } from '../../lib/log.ts'
-import type { Attachment, AttachmentEvent } from '../../sandbox/index.ts'
+import type { Attachment, AttachmentEvent, ExitEvent } from '../../sandbox/index.ts'
 import { asServiceError } from './errors.ts'
+import { assertLeastRate } from './least-rate.ts'
 import { onceClosed } from './once-closed.ts'
 import type { Call, WebSocketLike } from './route.ts'
-import { socketCaps, type Streams } from './streams.ts'
+import { socketCaps, socketsKey, type Streams } from './streams.ts'
 
-/** Output stays in the sandbox while this much is unsent to a client. */
+/** Output stays in the sandbox while this much is unsent to a client, … */
 const unsentBytesMax = 1024 * 1024
+/** … or its part of what is unsent to all clients of its organisation, */
+const unsentOfOrganisationBytesMax = 64 * 1024 * 1024
+/** which is no less than this. */
+const unsentBytesMin = 64 * 1024
 /** Bounds unsent messages too: a million tiny ones cost more than their bytes. */
 const unsentMessagesMax = 1024
-/** A client that does not answer a ping within this time is gone; its attachment must not keep the sandbox awake. */
-const pingMs = 30_000
+/**
+ * A client that answers none of so many pings in a row is gone; its attachment must not keep the sandbox awake. One that does not read
+ * sees no ping before the output: the guest lets it go, and it has an hour to come for what was sent and for the reason.
+ */
+const pings = { everyMs: 30_000, unansweredMax: 3, unreadMax: 120 }
 
-/** Close codes of RFC 6455 § 7.4.1. */
-const closed = { normally: 1000, goingAway: 1001, broken: 1011 }
+/** Of an unfinished message: most messages have less. */
+const unfinishedFreeBytes = 64 * 1024
+/** What a frame of a client has beside its payload, at the least (RFC 6455 § 5.2). */
+const frameHeadBytes = 6
+
+/**
+ * Messages that have come in part, of all clients and of those of one organisation: a message may have megabytes, and its client may take
+ * any time to send the rest. One for the process.
+ */
+const unfinishedMessages = new BodyBudget(256 * 1024 * 1024, {
+  ownerBytesMax: 128 * 1024 * 1024,
+  freeBytes: unfinishedFreeBytes,
+})
+
+/** Close codes of RFC 6455 § 7.4.1, and of IANA's registry. */
+const closed = { normally: 1000, goingAway: 1001, broken: 1011, tryLater: 1013 }
 
 const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 }
 
-type Carry = (socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log) => void
+type Carry = (socket: WebSocketLike, attachment: Attachment, context: CarryContext) => void
+
+export interface CarryContext {
+  streams: Streams
+  log: Log
+  orgId: string
+}
 
 /** Attaches to a process before the upgrade, so that an error is an ordinary HTTP answer. */
 export async function attach(
@@ -41,7 +71,10 @@ export async function attach(
   }
   // The attachment ends with the connection, which may be closed already: waking the sandbox takes time.
   onceClosed(request.raw.socket, () => attachment.close())
-  return (socket) => carryBy(socket, attachment, streams, deps.log)
+  return (socket) => {
+    boundMessages(request.raw.socket, socket, unfinishedMessages, orgId)
+    carryBy(socket, attachment, { streams, log: deps.log, orgId })
+  }
 }
 
 /** Handles a plain request at an address that takes only WebSockets. */
@@ -50,14 +83,18 @@ export async function wantsUpgrade(): Promise<never> {
 }
 
 /** Speaks the frames that the reference describes (`exec.ts`). */
-export function carryExec(socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log): void {
+export function carryExec(socket: WebSocketLike, attachment: Attachment, context: CarryContext): void {
   let hasEnded = false
-  carry(socket, attachment, streams, log, {
+  carry(socket, attachment, context, {
     kind: 'exec',
     encode(event) {
-      if (event.type === 'output') return Buffer.concat([Buffer.of(frame[event.stream]), event.data])
+      if (event.type === 'output') {
+        // A copy of each piece would double the garbage, and the collector, not the bytes, is what a flood costs.
+        event.headed.writeUInt8(frame[event.stream])
+        return event.headed
+      }
       if (event.type === 'replayed') return offsetFrame(event.offset)
-      return exitFrame(event.exitCode)
+      return exitFrame(event)
     },
     accept(message) {
       if (hasEnded || message[0] !== frame.stdin) return undefined
@@ -69,8 +106,8 @@ export function carryExec(socket: WebSocketLike, attachment: Attachment, streams
 }
 
 /** Raw bytes both ways. The reason of the close has the exit status: `exit 0`. */
-export function carryPty(socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log): void {
-  carry(socket, attachment, streams, log, {
+export function carryPty(socket: WebSocketLike, attachment: Attachment, context: CarryContext): void {
+  carry(socket, attachment, context, {
     kind: 'pty',
     reason: (exitCode) => `exit ${exitCode}`,
     encode: (event) => (event.type === 'output' ? event.data : undefined),
@@ -87,8 +124,16 @@ interface Framing extends SocketInput {
 }
 
 /** Connects a client with a process until either ends. Neither side is read faster than the other takes. */
-function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log, framing: Framing): void {
-  const leave = () => socket.close(closed.goingAway, 'the server is going away')
+function carry(
+  socket: WebSocketLike,
+  attachment: Attachment,
+  { streams, log, orgId }: CarryContext,
+  framing: Framing,
+): void {
+  const leave = () => {
+    attachment.close({ comesBack: true })
+    socket.close(closed.goingAway, 'the server is going away')
+  }
   streams.draining.addEventListener('abort', leave)
   if (streams.draining.aborted) leave()
   const stopPings = keepAlive(socket)
@@ -102,7 +147,11 @@ function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, 
     // A process that has ended takes no input; its exit frame tells the client.
     take: (input) => framing.take(input).catch((error: unknown) => log.debug({ err: error }, 'input was not taken')),
   })
-  sendOutput(socket, attachment, framing).then(
+  const unsentMax = () => {
+    const part = unsentOfOrganisationBytesMax / streams.openOf(socketsKey(orgId))
+    return Math.max(unsentBytesMin, Math.min(unsentBytesMax, part))
+  }
+  sendOutput(socket, attachment, framing, unsentMax).then(
     (exitCode) => {
       socket.close(closed.normally, exitCode === undefined ? undefined : framing.reason?.(exitCode))
     },
@@ -114,45 +163,57 @@ function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, 
   )
 }
 
-/** The exit status, if the process has ended. */
+/** Returns, or throws, when all that came is sent: the exit status, if the process has ended. */
 async function sendOutput(
   socket: WebSocketLike,
   attachment: Attachment,
   framing: Framing,
+  unsentMax: () => number,
 ): Promise<number | undefined> {
   let unsentMessages = 0
-  for await (const event of attachment) {
-    if (socket.readyState !== socket.OPEN) return undefined
-    const data = framing.encode(event)
-    if (data !== undefined) {
-      unsentMessages++
-      const sent = new Promise<void>((resolve) => {
-        socket.send(data, { binary: true }, () => {
-          unsentMessages--
-          resolve()
+  let sent = Promise.resolve()
+  try {
+    for await (const event of attachment) {
+      if (socket.readyState !== socket.OPEN) return undefined
+      const data = framing.encode(event)
+      if (data !== undefined) {
+        unsentMessages++
+        sent = new Promise<void>((resolve) => {
+          socket.send(data, { binary: true }, () => {
+            unsentMessages--
+            resolve()
+          })
         })
-      })
-      if (socket.bufferedAmount > unsentBytesMax || unsentMessages > unsentMessagesMax) await sent
+        if (socket.bufferedAmount > unsentMax() || unsentMessages > unsentMessagesMax) await sent
+      }
+      if (event.type === 'exit') return event.exitCode
     }
-    if (event.type === 'exit') return event.exitCode
+    return undefined
+  } finally {
+    // A close ends the connection after a while, whatever is unsent.
+    await sent
   }
-  return undefined
 }
 
 function keepAlive(socket: WebSocketLike): () => void {
-  let isAlive = true
+  let unanswered = 0
+  let unsentBytes = 0
   socket.on('pong', () => {
-    isAlive = true
+    unanswered = 0
   })
   const timer = setInterval(() => {
+    // A client that takes output, however slowly, is there.
+    if (socket.bufferedAmount < unsentBytes) unanswered = 0
+    const max = socket.bufferedAmount > 0 ? pings.unreadMax : pings.unansweredMax
     // A paused socket receives no pong.
-    if (!isAlive && !socket.isPaused) {
+    if (unanswered >= max && !socket.isPaused) {
       socket.terminate()
       return
     }
-    isAlive = false
+    unanswered += 1
     socket.ping()
-  }, pingMs)
+    unsentBytes = socket.bufferedAmount
+  }, pings.everyMs)
   return () => clearInterval(timer)
 }
 
@@ -163,11 +224,51 @@ function offsetFrame(offset: number): Buffer {
   return bytes
 }
 
-function exitFrame(exitCode: number): Buffer {
-  const bytes = Buffer.alloc(5)
+/** A byte more says that the time limit ended it: clients that know no such byte read the exit status before it. */
+function exitFrame({ exitCode, timedOut = false }: ExitEvent): Buffer {
+  const bytes = Buffer.alloc(timedOut ? 6 : 5)
   bytes.writeUInt8(frame.exit)
   bytes.writeInt32BE(exitCode, 1)
+  if (timedOut) bytes.writeUInt8(1, 5)
   return bytes
+}
+
+/** Ends a connection whose unfinished message finds no room beside those of others, or comes too slowly. `raw` carries it. */
+export function boundMessages(raw: Socket, socket: WebSocketLike, budget: BodyBudget, owner: string): void {
+  const share = budget.open(owner)
+  let bytes = 0
+  const refuse = (reason: string) => {
+    release()
+    socket.close(closed.tryLater, reason)
+    // It does not read until the client has answered.
+    setImmediate(() => socket.terminate())
+  }
+  const onData = (chunk: Buffer) => {
+    bytes += chunk.length
+    if (!share.take(chunk.length)) refuse('too much input of the organisation is on its way')
+  }
+  const finished = (left: number) => {
+    bytes = left
+    share[Symbol.dispose]()
+    share.take(left)
+  }
+  const stop = assertLeastRate({
+    bytes: () => raw.bytesRead,
+    isAwaited: () => bytes > unfinishedFreeBytes && !socket.isPaused,
+    end: () => refuse('the message comes too slowly'),
+  })
+  function release(): void {
+    stop()
+    raw.off('data', onData)
+    share[Symbol.dispose]()
+  }
+  // Before the parser has it: a message then ends what it takes.
+  raw.prependListener('data', onData)
+  // What came with its last bytes is of the next message; a read has little.
+  socket.on('message', () => finished(0))
+  // May come in the midst of a message, and for days without one.
+  socket.on('pong', (data: Buffer) => finished(Math.max(0, bytes - data.length - frameHeadBytes)))
+  onceClosed(raw, release)
 }
 
 /**

@@ -1,21 +1,24 @@
 import type { FastifyRequest } from 'fastify'
 import mime from 'mime'
-import { Transform } from 'node:stream'
+import { type Readable, Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
+import { assertLeastRate, passedOn } from './least-rate.ts'
 import type { Answer, Call } from './route.ts'
+import { fileCaps } from './streams.ts'
 
 /** An upload or download without progress for this long is cut off. */
 const stalledMs = 5 * 60_000
 const unknownType = 'application/octet-stream'
 
-type FileCall = Pick<Call<{ id: string }>, 'params' | 'request' | 'reply' | 'deps' | 'limits'>
+type FileCall = Pick<Call<{ id: string }>, 'params' | 'request' | 'reply' | 'deps' | 'limits' | 'streams'>
 
 interface FileInSandbox {
   /** Owner of the sandbox: of the key, or of the signature. */
   orgId: string
   path: string
+  user?: string
 }
 
 interface SentFile extends FileInSandbox {
@@ -27,21 +30,21 @@ interface SentFile extends FileInSandbox {
  * Answers with a file, or the part that `Range` asks for, as a stream. Errors come before the first byte; a file that
  * shrinks while it is sent breaks the connection, since its `Content-Length` is out already.
  */
-export async function sendFile(
-  { params: { id: sandboxId }, request, reply, deps }: FileCall,
-  file: SentFile,
-): Promise<Answer | undefined> {
+export async function sendFile(call: FileCall, file: SentFile): Promise<Answer | undefined> {
+  const { request, deps } = call
+  const sandboxId = call.params.id
   const { files } = deps.sandboxes
-  const { orgId, path } = file
+  const { orgId, path, user } = file
+  const as = defined({ user })
   const header = request.headers.range
   const isHead = request.method === 'HEAD'
   if (isHead) {
-    const { isDir, size, modifiedAt } = await files.stat(orgId, sandboxId, path)
+    const { isDir, size, modifiedAt } = await files.stat(orgId, sandboxId, path, as)
     if (isDir) throw new ServiceError('invalid_request', 'path: is a directory', { details: { field: 'path' } })
     return { statusCode: 200, headers: { ...fileHeaders(file, modifiedAt), 'content-length': String(size) } }
   }
   // A range needs the size first; most requests have no range.
-  const before = header === undefined ? undefined : await files.stat(orgId, sandboxId, path)
+  const before = header === undefined ? undefined : await files.stat(orgId, sandboxId, path, as)
   const range =
     before === undefined || before.isDir ? undefined : parseRange(rangeHeader(request, before.modifiedAt), before.size)
   if (range === 'unsatisfiable') {
@@ -49,26 +52,40 @@ export async function sendFile(
     const body = { error: 'the file is shorter than the range', code: 'invalid_request' }
     return { statusCode: 416, headers, body }
   }
-  const { stat, body } = await files.read(orgId, sandboxId, path, range)
-  const bytes = range === undefined ? stat.size : range.end - range.start + 1
+  const release = call.streams.open('file', fileCaps(call.limits, orgId))
+  try {
+    const { stat, body } = await files.read(orgId, sandboxId, path, { ...range, ...as })
+    const bytes = range === undefined ? stat.size : range.end - range.start + 1
+    const part = range && { 'content-range': `bytes ${range.start}-${range.end}/${before?.size ?? 0}` }
+    const headers = { ...fileHeaders(file, stat.modifiedAt), 'content-length': String(bytes), ...part }
+    await sendBody(call, body, { statusCode: range === undefined ? 200 : 206, headers, bytes })
+  } finally {
+    release()
+  }
+  return undefined
+}
+
+interface Head {
+  statusCode: number
+  headers: Record<string, string>
+  bytes: number
+}
+
+async function sendBody({ reply }: FileCall, body: Readable, { statusCode, headers, bytes }: Head): Promise<void> {
   reply.hijack()
   const response = reply.raw
   response.setTimeout(stalledMs, () => response.destroy())
-  response.writeHead(range === undefined ? 200 : 206, {
-    ...(reply.getHeaders() as Record<string, string>),
-    ...fileHeaders(file, stat.modifiedAt),
-    'content-length': String(bytes),
-    ...(range === undefined ? {} : { 'content-range': `bytes ${range.start}-${range.end}/${before?.size ?? 0}` }),
-  })
+  response.writeHead(statusCode, { ...(reply.getHeaders() as Record<string, string>), ...headers })
+  const stop = assertLeastRate({ ...passedOn(response), end: () => response.destroy() })
   try {
     await pipeline(body, exactly(bytes), response)
   } catch {
     // The client left or the file shrank. `pipeline` destroyed all three streams; headers are sent, so there is no other answer.
   } finally {
+    stop()
     body.destroy()
     response.setTimeout(0)
   }
-  return undefined
 }
 
 /** With `If-Range`, a part is sent only of the very file that the client has. */
@@ -128,17 +145,26 @@ function exactly(bytes: number): Transform {
 
 /** Streams the request's body into a file, as fast as the sandbox takes it. */
 export async function receiveFile(
-  { params, request: { raw: request }, deps, limits }: FileCall,
-  { orgId, path, bytesMax: signedMax = Infinity }: FileInSandbox & { bytesMax?: number },
+  { params, request: { raw: request }, deps, limits, streams }: FileCall,
+  { orgId, path, user, bytesMax: signedMax = Infinity }: FileInSandbox & { bytesMax?: number },
 ): Promise<void> {
   const bytesMax = Math.min(signedMax, limits.uploadBytesMax)
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) {
     throw new ServiceError('too_large', `the file is larger than ${bytesMax} bytes`)
   }
+  const release = streams.open('file', fileCaps(limits, orgId))
   request.setTimeout(stalledMs, () => request.destroy(new Error('the upload stalled')))
+  const { socket } = request
+  const stop = assertLeastRate({
+    bytes: () => socket.bytesRead,
+    isAwaited: () => request.readableLength === 0 && !request.readableEnded,
+    end: () => request.destroy(new Error('the upload is too slow')),
+  })
   try {
-    await deps.sandboxes.files.write(orgId, params.id, path, request, defined({ bytesMax }))
+    await deps.sandboxes.files.write(orgId, params.id, path, request, defined({ bytesMax, user }))
   } finally {
+    stop()
+    release()
     request.setTimeout(0)
   }
 }

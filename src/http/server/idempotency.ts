@@ -1,6 +1,7 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
+import { setImmediate as nextRound } from 'node:timers/promises'
 import type { FastifyRequest } from 'fastify'
-import { ServiceError } from '../../errors.ts'
+import { isServiceError, ServiceError } from '../../errors.ts'
 import { type Claim, Creation, type IdempotencyState, type StoredResponse } from '../../lib/creation.ts'
 import type { Caller } from './auth.ts'
 import { asServiceError } from './errors.ts'
@@ -44,16 +45,24 @@ export interface Answering {
 }
 
 /** Two requests with the same hash are the same request. */
-export function hashOf({ method, url }: Pick<FastifyRequest, 'method' | 'url'>, body: Buffer): string {
+export async function hashOf({ method, url }: Pick<FastifyRequest, 'method' | 'url'>, body: Buffer): Promise<string> {
   const [path = '/'] = url.split('?', 1)
-  return createHash('sha256').update(`${method} ${path}\n`).update(body).digest('hex')
+  const hash = createHash('sha256').update(`${method} ${path}\n`)
+  for (let at = 0; at < body.length; at += hashedAtOnceBytes) {
+    if (at > 0) await nextRound()
+    hash.update(body.subarray(at, at + hashedAtOnceBytes))
+  }
+  return hash.digest('hex')
 }
+
+/** Some milliseconds of work. */
+const hashedAtOnceBytes = 1024 * 1024
 
 /**
  * Lets creating requests have their effect once per key. The same request again gets the first answer, another one with the same
  * key `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its
  * answer was kept is run again with what it has made (`Creation`). What says "not now" is no answer to keep: a failure of the
- * server, too many requests, a state that does not allow it.
+ * server, too many requests, a state that does not allow it, something that is not there yet.
  *
  * Answers may hold tokens that are shown once, and the seed makes them, so what is stored can be read only with the caller's key.
  * A session too large to be kept is answered as it is by then. The token of a session is renewed, and opens nothing that shows
@@ -117,7 +126,7 @@ export class Idempotency {
       return await run(creation)
     } catch (error) {
       const answer = failed(error)
-      if (!mayPass(answer.statusCode)) return answer
+      if (!mayPass(answer.statusCode) && !isServiceError(error, 'quota_exceeded')) return answer
       // A refusal says what this run has not done. An earlier one may have done it in a guest, where the seed alone leads back to it.
       // A repeat takes up a row that cannot be removed now.
       if (abandoned && isRefusal(error)) await this.#port.abandon(creation.claim).then(abandoned, () => undefined)
@@ -128,7 +137,7 @@ export class Idempotency {
 
 /** Whether a repeat may get another answer. */
 function mayPass(statusCode: number): boolean {
-  return statusCode >= 500 || statusCode === 429 || statusCode === 409
+  return statusCode >= 500 || statusCode === 429 || statusCode === 409 || statusCode === 404
 }
 
 /** Whether it is certain that nothing was done. After other failures the key stays with its request. */

@@ -4,7 +4,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
 import type { FastifyReply } from 'fastify'
-import { jsonElements, JsonText } from './json-text.ts'
+import { jsonElements, jsonObject, JsonText } from './json-text.ts'
 
 const numbers = Array.from({ length: 200_000 }, (_, index) => ({ index, text: 'é'.repeat(10) }))
 
@@ -54,6 +54,25 @@ test('a long JSON text is the same as at once, and a piece of it is made at a ti
   assert.equal(headers.get('content-type'), 'application/json; charset=utf-8')
   const most = Math.max(...steps.map((count, index) => count - (steps[index - 1] ?? 0)))
   assert.ok(most < numbers.length / 10, `${most} at once`)
+})
+
+test('an object of long texts is made in pieces, wherever a character is cut', async () => {
+  const long = `${'a'.repeat(64 * 1024 - 1)}😀"\\\n${'\u0000é\ud800'.repeat(300_000)}`
+  const object = {
+    number: 1,
+    absent: undefined,
+    none: null,
+    list: ['a', {}, [], { deep: [null, true, { text: 'é' }] }],
+    '"': 'short',
+    long,
+    empty: '',
+  }
+  const pieces = [...jsonObject(object)]
+  assert.ok(Math.max(...pieces.map((piece) => piece.length)) <= 6 * 64 * 1024)
+  const { body } = await answered(new JsonText(() => jsonObject(object)))
+  assert.deepEqual(JSON.parse(body), JSON.parse(JSON.stringify(object)))
+  assert.deepEqual([...jsonObject({})], ['{}'])
+  assert.equal([...jsonObject({ absent: undefined })].join(''), '{}')
 })
 
 test('a short JSON text is sent at once, with its length', async () => {

@@ -4,9 +4,9 @@ import type { FastifyReply } from 'fastify'
 import { FairYield } from '../../lib/async/fair-yield.ts'
 
 /** In characters: a piece is done in less than a millisecond, unless one value by itself is longer. */
-const pieceLength = 64 * 1024
+export const pieceLength = 64 * 1024
 /** Pieces of all answers together between two looks at what else there is to do. */
-const pieces = new FairYield(4)
+export const pieces = new FairYield(4)
 
 /** A JSON document that is made while it is sent: `JSON.stringify` of megabytes would block the process. */
 export class JsonText {
@@ -53,6 +53,37 @@ export function* jsonElements<Item>(
     yield* textsOf(item)
     separator = ','
   }
+}
+
+/** What `JSON.stringify` makes of an object of plain values, in pieces. */
+export function* jsonObject(object: object): Generator<string> {
+  let before = '{'
+  for (const [name, value] of Object.entries(object)) {
+    if (value === undefined) continue
+    yield `${before}${JSON.stringify(name)}:`
+    yield* jsonValue(value)
+    before = ','
+  }
+  yield before === '{' ? '{}' : '}'
+}
+
+function* jsonValue(value: unknown): Generator<string> {
+  if (typeof value === 'string') yield* jsonString(value)
+  else if (Array.isArray(value)) {
+    yield '['
+    yield* jsonElements(value, jsonValue)
+    yield ']'
+  } else if (typeof value === 'object' && value !== null) yield* jsonObject(value)
+  else yield JSON.stringify(value)
+}
+
+/** Between the two halves of a surrogate pair, a cut makes two escapes that are the same pair. */
+function* jsonString(text: string): Generator<string> {
+  yield '"'
+  for (let start = 0; start < text.length; start += pieceLength) {
+    yield JSON.stringify(text.slice(start, start + pieceLength)).slice(1, -1)
+  }
+  yield '"'
 }
 
 function* joined(texts: Iterable<string>): Generator<string> {

@@ -1,7 +1,8 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import { singleFlight } from '../../lib/async/single-flight.ts'
+import { diskStates } from '../../sandbox/index.ts'
 import type { HttpDeps } from './config.ts'
-import type { StreamKind, Streams } from './streams.ts'
+import { streamKinds, type Streams } from './streams.ts'
 
 export type Metrics = ReturnType<typeof createMetrics>
 
@@ -13,10 +14,8 @@ interface RequestFacts {
   seconds: number
 }
 
-const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
-
 /** Each server has its own registry, so that two work in one process. */
-export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts' | 'warmCounts'>, streams: Streams) {
+export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts' | 'warmCounts' | 'disk'>, streams: Streams) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const registers = [registry]
@@ -33,9 +32,15 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts' | 'warmCounts
     labelNames: ['status'],
     registers,
   })
-  gauge(registry, 'atoll_open_streams', 'Event streams, WebSockets and exports that are open', ['kind'], (set) => {
-    for (const kind of streamKinds) set(streams.count(kind), { kind })
-  })
+  gauge(
+    registry,
+    'atoll_open_streams',
+    'Event streams, WebSockets, exports and transfers of files that are open',
+    ['kind'],
+    (set) => {
+      for (const kind of streamKinds) set(streams.count(kind), { kind })
+    },
+  )
   // Both gauges of one scrape share a query.
   const sandboxCounts = singleFlight(() => deps.sandboxCounts())
   gauge(registry, 'atoll_sandboxes', 'Sandboxes by state', ['status'], async (set) => {
@@ -53,6 +58,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts' | 'warmCounts
       for (const [from, count] of Object.entries(deps.warmCounts())) set(count, { from })
     },
   )
+  addDiskGauges(registry, deps)
   return {
     requested({ method, route, statusCode, seconds }: RequestFacts): void {
       duration.observe({ method, route, status: statusCode }, seconds)
@@ -63,6 +69,23 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts' | 'warmCounts
     /** The exposition format of Prometheus. */
     text: singleFlight(() => registry.metrics()),
   }
+}
+
+function addDiskGauges(registry: Registry, { disk }: Pick<HttpDeps, 'disk'>): void {
+  gauge(registry, 'atoll_disk_state', '1 for the state of the disk', ['state'], (set) => {
+    const now = disk()?.state
+    for (const state of diskStates) if (now !== undefined) set(now === state ? 1 : 0, { state })
+  })
+  gauge(registry, 'atoll_disk_available_bytes', 'What can still be written, by where', ['of'], (set) => {
+    const report = disk()
+    if (report === undefined) return
+    set(report.availableBytes, { of: 'pool' })
+    set(report.belowBytes, { of: 'below' })
+    set(report.reserveBytes, { of: 'reserve' })
+  })
+  gauge(registry, 'atoll_disk_errors', 'What the disk below the pool has failed to do, by kind', ['kind'], (set) => {
+    for (const [kind, count] of Object.entries(disk()?.errors ?? {})) set(count, { kind })
+  })
 }
 
 /** A gauge that is measured at each scrape. A failed measurement is absent from the scrape. */

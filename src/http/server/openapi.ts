@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { streamEventSchema } from '../../protocol/agent.ts'
@@ -23,7 +24,7 @@ const description = `Atoll runs cloud sandboxes and AI-agent sessions.
 Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine_code"}\`, those of the Sessions API (\`/v1\`)
 \`{"error": {"type": "…", "code": "machine_code", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
 and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
-answer again; one that says "not now" (409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
+answer again; one that says "not now" (404, 409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
 export function openApi(routes: readonly Route[], version: string): OpenApi {
@@ -163,10 +164,14 @@ function response(answer: AnswerSpec, schemas: SchemaObject): SchemaObject {
   return {
     description: answer.description,
     ...(headers.length === 0 ? {} : { headers: Object.fromEntries(headers) }),
-    ...(answer.body === undefined
+    ...(answer.body === undefined && answer.content === undefined
       ? {}
-      : { content: { 'application/json': { schema: jsonSchema(answer.body, 'output', schemas) } } }),
-    ...(answer.content === undefined ? {} : { content: { [answer.content]: { schema: { type: 'string' } } } }),
+      : {
+          content: {
+            ...(answer.body && { 'application/json': { schema: jsonSchema(answer.body, 'output', schemas) } }),
+            ...(answer.content && { [answer.content]: { schema: { type: 'string' } } }),
+          },
+        }),
   }
 }
 
@@ -200,6 +205,11 @@ function pointed(value: Json): Json {
 
 /** The committed document, for readers and client generators; a test fails when it is stale. */
 export const openApiFile = new URL('../../../openapi.json', import.meta.url)
+
+/** What the server answers with: to make it anew at each start would take a fifth of the start. */
+export async function committedOpenApi(): Promise<OpenApi> {
+  return JSON.parse(await readFile(openApiFile, 'utf8')) as OpenApi
+}
 
 export function openApiDocument(): OpenApi {
   return openApi(allRoutes, ownVersion())

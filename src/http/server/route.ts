@@ -51,9 +51,11 @@ export interface Route {
 export const wakingErrors = [
   'not_found',
   'conflict',
+  'memory_not_restorable',
   'sandbox_stopped',
   'patch_failed',
   'no_capacity',
+  'disk_full',
   'unavailable',
 ] as const satisfies readonly ErrorCode[]
 
@@ -61,7 +63,7 @@ export interface AnswerSpec {
   description: string
   /** JSON body. */
   body?: z.ZodType
-  /** Media type of a body that is not JSON. */
+  /** Media type of a body that is not JSON; with `body`, of the other form. */
   content?: string
   headers?: Record<string, string>
 }

@@ -11,7 +11,7 @@ import { singleFlight } from '../../lib/async/single-flight.ts'
 import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax, type HttpDeps } from './config.ts'
 import { createMetrics } from './metrics.ts'
-import { openApiDocument } from './openapi.ts'
+import { committedOpenApi } from './openapi.ts'
 import { routes } from '../routes/index.ts'
 import { Streams } from './streams.ts'
 
@@ -49,7 +49,7 @@ export async function createHttpServer(deps: HttpDeps): Promise<HttpServer> {
     limits,
     streams,
     metrics,
-    openapi: openApiDocument(),
+    openapi: await committedOpenApi(),
     routes,
     upgrades,
     createServer(listener) {
@@ -108,20 +108,31 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
     },
     (request, response) => void direct(request, response),
   )
+  // Whether a body is wanted is asked of the server in the sandbox; the API takes each.
+  server.on(
+    'checkContinue',
+    (request: IncomingMessage, response: ServerResponse) => void direct(request, response, true),
+  )
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
     socket.on('error', () => socket.destroy())
     void directUpgrade(request, socket, head)
   })
   return server
 
-  async function direct(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function direct(request: IncomingMessage, response: ServerResponse, isExpecting = false): Promise<void> {
     try {
-      if (hasTwoHosts(request)) {
-        response.writeHead(400, { connection: 'close' }).end()
+      if (isAmbiguous(request)) {
+        // The parser may refuse the request too, behind its head, and has then answered it.
+        setImmediate(() => {
+          if (request.socket.writable) response.writeHead(400, { connection: 'close' }).end()
+        })
         return
       }
       if (await preview.claims(request)) preview.handle(request, response)
-      else listener(request, response)
+      else {
+        if (isExpecting) response.writeContinue()
+        listener(request, response)
+      }
     } catch (error) {
       log.error({ err: error }, 'a host name was not looked up')
       if (response.headersSent) response.destroy()
@@ -131,7 +142,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
 
   async function directUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
     try {
-      if (hasTwoHosts(request)) {
+      if (isAmbiguous(request)) {
         socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')
         linger(socket)
       } else if (await preview.claims(request)) preview.upgrade(request, socket, head)
@@ -143,8 +154,13 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
   }
 }
 
-/** With two `Host` headers the server and a sandbox could disagree about the host (RFC 9112 § 3.2). */
-function hasTwoHosts({ rawHeaders }: IncomingMessage): boolean {
+/**
+ * Whether two readers of the request could disagree about it: with two `Host` headers about its host (RFC 9112 § 3.2), with a transfer
+ * coding other than `chunked` about its end (§ 6.1). Node reports a request of an unknown coding before its parser refuses it.
+ */
+function isAmbiguous({ headers, rawHeaders }: IncomingMessage): boolean {
+  const coding = headers['transfer-encoding']
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') return true
   let count = 0
   for (let index = 0; index < rawHeaders.length; index += 2) if (rawHeaders[index]?.toLowerCase() === 'host') count++
   return count > 1

@@ -1,9 +1,11 @@
 import { setMaxListeners } from 'node:events'
 import { ServiceError } from '../../errors.ts'
 import { sha256 } from '../../lib/secret.ts'
+import type { HttpLimits } from './config.ts'
 import type { Call } from './route.ts'
 
-export type StreamKind = 'events' | 'exec' | 'pty' | 'export'
+export const streamKinds = ['events', 'exec', 'pty', 'export', 'file'] as const
+export type StreamKind = (typeof streamKinds)[number]
 
 /** Bounds the open streams with the same key. */
 export interface StreamCap {
@@ -18,17 +20,18 @@ const names: Record<StreamKind, string> = {
   exec: 'WebSockets',
   pty: 'WebSockets',
   export: 'exports',
+  file: 'transfers of files',
 }
 
 const retryAfterSeconds = 5
 
 /**
- * Counts and bounds long connections: event streams, WebSockets and exports, which hold memory while they are open. When the server
+ * Counts and bounds long connections: event streams, WebSockets, exports and transfers of files, which hold memory while they are open. When the server
  * drains, event streams and WebSockets end and their clients reconnect elsewhere.
  */
 export class Streams {
   readonly #drain = new AbortController()
-  readonly #open: Record<StreamKind, number> = { events: 0, exec: 0, pty: 0, export: 0 }
+  readonly #open: Record<StreamKind, number> = { events: 0, exec: 0, pty: 0, export: 0, file: 0 }
   readonly #openByKey = new Map<string, number>()
 
   constructor() {
@@ -57,6 +60,11 @@ export class Streams {
 
   count(kind: StreamKind): number {
     return this.#open[kind]
+  }
+
+  /** Those with this key. */
+  openOf(key: string): number {
+    return this.#openByKey.get(key) ?? 0
   }
 
   drain(): void {
@@ -91,15 +99,32 @@ export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: s
   ]
 }
 
+export function socketsKey(orgId: string): string {
+  return `sockets of ${orgId}`
+}
+
+/** Bounds streams of the log together with those of sessions. */
+export function logStreamCaps({ limits, orgId }: Opened): StreamCap[] {
+  return [
+    { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
+    { of: 'the server', key: 'events', max: limits.eventStreamsMax },
+  ]
+}
+
 /** Bounds WebSockets to commands and terminals together. */
 export function socketCaps({ limits, orgId }: Opened, sandboxId: string): StreamCap[] {
   return [
     // The key has `orgId`, since the owner of the sandbox is not checked yet: a stranger must not use up the owner's sockets.
     { of: 'the sandbox', key: `sockets of ${orgId} ${sandboxId}`, max: limits.socketsPerSandboxMax },
-    { of: 'the organisation', key: `sockets of ${orgId}`, max: limits.socketsPerOrganisationMax },
+    { of: 'the organisation', key: socketsKey(orgId), max: limits.socketsPerOrganisationMax },
   ]
 }
 
 export function exportCaps({ limits, orgId }: Opened): StreamCap[] {
   return [{ of: 'the organisation', key: `exports of ${orgId}`, max: limits.exportsPerOrganisationMax }]
+}
+
+/** Bounds uploads and downloads together, also those with signed URLs: `orgId` is whose sandbox it is. */
+export function fileCaps(limits: HttpLimits, orgId: string): StreamCap[] {
+  return [{ of: 'the organisation', key: `files of ${orgId}`, max: limits.fileTransfersPerOrganisationMax }]
 }

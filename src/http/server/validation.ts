@@ -1,8 +1,12 @@
 import type { FastifyInstance, FastifySchema } from 'fastify'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import type { Route } from './route.ts'
+import { TimeSlice } from '../../lib/async/time-slice.ts'
 import { defined } from '../../lib/defined.ts'
+import { firstFault } from '../../lib/first-fault.ts'
+import { isRecord } from '../../lib/json.ts'
+import { images } from '../../protocol/http/index.ts'
+import type { Route } from './route.ts'
 
 /** Ids in a path. An id of another shape does not exist. */
 const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
@@ -12,12 +16,12 @@ const messageCharactersMax = 300
 /** Says that a route has parameters; the validator checks them with `idPattern`. */
 const params = z.record(z.string(), z.string())
 
-/** The Zod schemas of a route as Fastify takes them. */
-export function schemaOf({ path, query, headers, body }: Route): FastifySchema {
+/** The Zod schemas of a route as Fastify takes them. A large body is left to `checkLargeBody`. */
+export function schemaOf({ path, query, headers, body, bodyLimit }: Route): FastifySchema {
   return {
     ...(path.includes(':') ? { params } : {}),
     ...defined({ querystring: query, headers }),
-    ...(body === undefined || body === 'raw' ? {} : { body }),
+    ...(body === undefined || body === 'raw' || bodyLimit !== undefined ? {} : { body }),
   }
 }
 
@@ -49,11 +53,40 @@ export function validateWithZod(app: FastifyInstance): void {
   })
 }
 
-function check(schema: z.ZodType, value: unknown, part: string): { value: unknown } | { error: ServiceError } {
-  const result = schema.safeParse(value)
+/** The value of a body that may hold the steps of an image, which are checked one by one: a manifest has up to 100 000 values. */
+export async function checkLargeBody({ body: schema, bodyLimit }: Route, given: unknown): Promise<unknown> {
+  if (schema === undefined || schema === 'raw' || bodyLimit === undefined) return given
+  const body = given ?? {}
+  const image = isRecord(body) ? body['image'] : undefined
+  const steps = isRecord(image) ? image['steps'] : undefined
+  if (!Array.isArray(steps)) return valueOf(check(schema, body, 'body'))
+  const outer = valueOf(check(schema, { ...body, image: { ...(image as object), steps: [] } }, 'body'))
+  const checked: unknown[] = []
+  const slice = new TimeSlice()
+  for (const [index, step] of steps.entries()) {
+    await slice.next()
+    checked.push(valueOf(check(images.step, step, 'body', ['image', 'steps', index])))
+  }
+  const { image: without } = outer as { image?: object }
+  return without === undefined ? outer : { ...(outer as object), image: { ...without, steps: checked } }
+}
+
+function valueOf(result: ReturnType<typeof check>): unknown {
+  if ('error' in result) throw result.error
+  return result.value
+}
+
+function check(
+  schema: z.ZodType,
+  value: unknown,
+  part: string,
+  place: readonly (string | number)[] = [],
+): { value: unknown } | { error: ServiceError } {
+  // The first fault is told; to find all of them would take hundreds of times the memory of the body.
+  const result = schema.safeParse(value, firstFault)
   if (result.success) return { value: result.data }
   const [issue] = result.error.issues
-  const field = shortened(issue === undefined ? '' : issue.path.map(String).join('.'))
+  const field = shortened(issue === undefined ? '' : [...place, ...issue.path].map(String).join('.'))
   const message = `${field === '' ? part : field}: ${shortened(issue?.message ?? 'invalid')}`
   return { error: new ServiceError('invalid_request', message, { details: field === '' ? {} : { field } }) }
 }

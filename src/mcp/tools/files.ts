@@ -4,6 +4,7 @@ import { reads, removes, sets, tool } from '../tool.ts'
 import { firstPart, path, sandboxId } from './common.ts'
 
 const encoding = z.enum(['utf8', 'base64'])
+const user = z.string().optional().describe('Whose rights; default the user of the sandbox')
 const entriesMax = 1000
 /** A larger file is for other ways. */
 const readBytesMax = 8 * 1024 * 1024
@@ -16,6 +17,7 @@ export const fileTools = [
     input: z.object({
       sandbox_id: sandboxId,
       path,
+      user,
       offset: z.int().min(0).optional().describe('First line to return, from 0'),
       limit: z.int().min(1).optional().describe('Number of lines'),
     }),
@@ -28,15 +30,15 @@ export const fileTools = [
       truncated: z.boolean().optional(),
     }),
     hints: reads,
-    async run({ sandbox_id, path: file, offset = 0, limit }, { client, signal }) {
+    async run({ sandbox_id, path: file, user: as, offset = 0, limit }, { client, signal }) {
       const { files } = await Sandbox.connect(sandbox_id, { client, signal })
-      const size = await files.size(file, { signal })
+      const size = await files.size(file, { user: as, signal })
       if (size !== undefined && size > readBytesMax) {
         throw new InvalidRequestError(
           `${file} has ${size} bytes, and at most ${readBytesMax} can be read: take a part with run`,
         )
       }
-      const bytes = await files.read(file, { signal })
+      const bytes = await files.read(file, { user: as, signal })
       const text = textOf(bytes)
       const lines = text?.split('\n').slice(offset, limit === undefined ? undefined : offset + limit)
       const wanted = firstPart(lines?.join('\n') ?? Buffer.from(bytes).toString('base64'))
@@ -54,13 +56,13 @@ export const fileTools = [
     name: 'write_file',
     title: 'Write a file',
     description: 'Create or overwrite a file of a sandbox, with the folders above it.',
-    input: z.object({ sandbox_id: sandboxId, path, content: z.string(), encoding: encoding.optional() }),
+    input: z.object({ sandbox_id: sandboxId, path, user, content: z.string(), encoding: encoding.optional() }),
     output: z.object({ sandbox_id: z.string(), path: z.string(), size: z.int() }),
     hints: { ...removes, destructiveHint: true },
-    async run({ sandbox_id, path: file, content, encoding: given = 'utf8' }, { client, signal }) {
+    async run({ sandbox_id, path: file, user: as, content, encoding: given = 'utf8' }, { client, signal }) {
       const { files } = await Sandbox.connect(sandbox_id, { client, signal })
       const bytes = new Uint8Array(Buffer.from(content, given))
-      await files.write(file, bytes, { signal })
+      await files.write(file, bytes, { user: as, signal })
       return { sandbox_id, path: file, size: bytes.length }
     },
   }),
@@ -68,7 +70,7 @@ export const fileTools = [
     name: 'list_files',
     title: 'List a folder',
     description: `List a folder of a sandbox, at most ${entriesMax} entries.`,
-    input: z.object({ sandbox_id: sandboxId, path }),
+    input: z.object({ sandbox_id: sandboxId, path, user }),
     output: z.object({
       sandbox_id: z.string(),
       path: z.string(),
@@ -76,9 +78,9 @@ export const fileTools = [
       truncated: z.boolean().optional(),
     }),
     hints: reads,
-    async run({ sandbox_id, path: folder }, { client, signal }) {
+    async run({ sandbox_id, path: folder, user: as }, { client, signal }) {
       const { files } = await Sandbox.connect(sandbox_id, { client, signal })
-      const entries = await files.list(folder, { signal })
+      const entries = await files.list(folder, { user: as, signal })
       const some = entries.slice(0, entriesMax).map(({ name, isDir, size }) => ({ name, is_dir: isDir, size }))
       return { sandbox_id, path: folder, entries: some, ...(some.length < entries.length ? { truncated: true } : {}) }
     },
@@ -90,12 +92,12 @@ export const moreFileTools = [
     name: 'make_dir',
     title: 'Make a folder',
     description: 'Make a folder in a sandbox, with those above it.',
-    input: z.object({ sandbox_id: sandboxId, path }),
+    input: z.object({ sandbox_id: sandboxId, path, user }),
     output: z.object({ sandbox_id: z.string(), path: z.string() }),
     hints: sets,
-    async run({ sandbox_id, path: folder }, { client, signal }) {
+    async run({ sandbox_id, path: folder, user: as }, { client, signal }) {
       const { files } = await Sandbox.connect(sandbox_id, { client, signal })
-      await files.makeDir(folder, { signal })
+      await files.makeDir(folder, { user: as, signal })
       return { sandbox_id, path: folder }
     },
   }),
@@ -103,12 +105,12 @@ export const moreFileTools = [
     name: 'remove_file',
     title: 'Remove a file or folder',
     description: 'Remove a file of a sandbox, or a folder with all that it holds.',
-    input: z.object({ sandbox_id: sandboxId, path }),
+    input: z.object({ sandbox_id: sandboxId, path, user }),
     output: z.object({ sandbox_id: z.string(), path: z.string() }),
     hints: removes,
-    async run({ sandbox_id, path: file }, { client, signal }) {
+    async run({ sandbox_id, path: file, user: as }, { client, signal }) {
       const { files } = await Sandbox.connect(sandbox_id, { client, signal })
-      await files.remove(file, { signal })
+      await files.remove(file, { user: as, signal })
       return { sandbox_id, path: file }
     },
   }),

@@ -12,6 +12,8 @@ const info = {
   started_at: z.string(),
 }
 const forksMax = 20
+/** A caller that was killed ends nothing. Longer than a connection takes to come back. */
+const disconnectedSeconds = 30
 const listMax = 100
 
 export const sandboxTools = [
@@ -55,7 +57,8 @@ export const sandboxTools = [
     }),
     output: z.object({
       sandbox_id: z.string(),
-      exit_code: z.int().describe('124: it took longer than timeout_seconds'),
+      exit_code: z.int(),
+      timed_out: z.boolean().optional().describe('It took longer than timeout_seconds'),
       stdout: z.string(),
       stderr: z.string(),
       truncated: z.boolean().optional(),
@@ -71,12 +74,20 @@ export const sandboxTools = [
         user,
         signal,
         timeoutSeconds: timeout_seconds,
+        maxRunAfterDisconnectSeconds: disconnectedSeconds,
         onOutput: ({ data }) => progress(decoder.decode(data, { stream: true })),
       })
       const [stdout, stderr] = [lastPart(result.stdout), lastPart(result.stderr)]
       const isCut = stdout.isCut || stderr.isCut || result.truncated === true
       const { exitCode: exit_code } = result
-      return { sandbox_id, exit_code, stdout: stdout.text, stderr: stderr.text, ...(isCut ? { truncated: true } : {}) }
+      return {
+        sandbox_id,
+        exit_code,
+        ...(result.timedOut === true ? { timed_out: true } : {}),
+        stdout: stdout.text,
+        stderr: stderr.text,
+        ...(isCut ? { truncated: true } : {}),
+      }
     },
   }),
   tool({

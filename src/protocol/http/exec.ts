@@ -15,9 +15,15 @@ export const runCommand = z.object({
   timeout: seconds.optional().meta({ description: 'Seconds, default 60' }),
 })
 
+const timedOut = z
+  .literal(true)
+  .optional()
+  .meta({ description: 'The timeout ended it; without this, 124 is an exit status of its own' })
+
 export const runResult = z
   .object({
     exitCode: z.int().meta({ description: 'Exit status; 128 and the signal when one ended it, 124 after the timeout' }),
+    timedOut,
     stdout: z.string().meta({ description: 'Standard output as UTF-8' }),
     stderr: z.string().meta({ description: 'Standard error as UTF-8' }),
     truncated: z.literal(true).optional().meta({ description: 'A stream passed 8 MiB and lost its beginning' }),
@@ -41,6 +47,7 @@ export const runState = z
   .object({
     running: z.boolean().meta({ description: 'Whether it has not ended' }),
     exitCode: z.int().optional().meta({ description: 'Exit status, once it has ended' }),
+    timedOut,
     stdout: z.string().meta({ description: 'Standard output so far, as UTF-8' }),
     stderr: z.string().meta({ description: 'Standard error so far, as UTF-8' }),
     truncated: z.literal(true).optional().meta({ description: 'A stream passed 8 MiB and lost its beginning' }),
@@ -64,6 +71,7 @@ export const execSession = z
     args: z.array(z.string()).meta({ description: 'Its arguments' }),
     running: z.boolean().meta({ description: 'Whether it has not ended' }),
     exitCode: z.int().nullable().meta({ description: 'Exit status; null while it runs' }),
+    timedOut,
     startedAt: secondTime.meta({ description: 'When it was started' }),
     attachedClients: z.int().meta({ description: 'WebSockets attached to it now' }),
   })

@@ -1,7 +1,13 @@
 import { z } from 'zod'
 import { secondTime } from './common.ts'
 
-export const pathQuery = z.object({ path: z.string().min(1).meta({ description: 'Absolute path in the sandbox' }) })
+const fileUser = z.string().optional().meta({
+  description: 'Whose rights it has, and who owns what is made; default the user of the sandbox. `root` may do all',
+})
+export const pathQuery = z.object({
+  path: z.string().min(1).meta({ description: 'Absolute path in the sandbox' }),
+  user: fileUser,
+})
 
 export const entries = z.array(
   z
@@ -22,6 +28,7 @@ const signing = {
 }
 export const signFile = z.object({
   path: z.string().min(1).meta({ description: 'Absolute path in the sandbox' }),
+  user: fileUser,
   ...signing,
 })
 export const signArchive = z.object(signing)
@@ -41,6 +48,7 @@ const signature = {
 }
 export const signedQuery = z.object({
   path: z.string().optional().meta({ description: 'Absolute path in the sandbox' }),
+  user: z.string().optional().meta({ description: 'Whose rights it has' }),
   ...signature,
 })
 export const signedArchiveQuery = z.object({

@@ -3,19 +3,19 @@ import { secondTime } from './common.ts'
 
 const path = z.string().min(1).meta({ description: 'Absolute path in the image' })
 const content = z.string().meta({ description: 'The file in base64' })
-const packages = z.array(z.string()).min(1).meta({ description: 'Names of packages' })
+const packages = z.array(z.string()).min(1).max(1000).meta({ description: 'Names of packages' })
 
 const installStep = <Type extends string>(type: Type, description: string) =>
   z.object({ type: z.literal(type).meta({ description }), args: z.object({ packages }).meta({ description: 'What' }) })
 
-const step = z
+export const step = z
   .discriminatedUnion('type', [
     installStep('apt_install', 'Installs Debian packages as root'),
     installStep('pip_install', 'Installs Python packages for all users as root'),
     z.object({
       type: z.literal('run').meta({ description: 'Runs commands in one shell; the first that fails ends the build' }),
       args: z
-        .object({ commands: z.array(z.string()).min(1).meta({ description: 'Commands of `sh`, in order' }) })
+        .object({ commands: z.array(z.string()).min(1).max(1000).meta({ description: 'Commands of `sh`, in order' }) })
         .meta({ description: 'What' }),
     }),
     z.object({

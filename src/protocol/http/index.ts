@@ -1,6 +1,7 @@
 /** Wire shapes of the HTTP API, one file a resource. They check requests, give types to routes, and become `openapi.json`. */
 export * as common from './common.ts'
 export * as checkpoints from './checkpoints.ts'
+export * as events from './events.ts'
 export * as exec from './exec.ts'
 export * as files from './files.ts'
 export * as host from './host.ts'

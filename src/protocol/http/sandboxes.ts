@@ -75,9 +75,9 @@ export const sandbox = z
       .meta({ description: 'When the idle timeout runs out as things stand; null when never' }),
     volumes: mountedVolumes.meta({ description: 'The volumes that it has mounted' }),
     reason: z
-      .enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed'])
+      .enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed', 'memory_not_restorable', 'hook_failed'])
       .optional()
-      .meta({ description: 'Why it stopped by itself' }),
+      .meta({ description: 'Why it stopped by itself, or what failed in its last start' }),
     reasonMessage: z.string().optional().meta({ description: 'The same in words' }),
   })
   .meta({ id: 'Sandbox' })
@@ -95,7 +95,17 @@ export const listSandboxesQuery = z.object({
 })
 
 export const setTimeoutBody = z.object({ timeout })
-export const wakeBody = z.object({ timeout: timeout.optional() })
+export const wakeBody = z.object({
+  timeout: timeout.optional(),
+  memory: z
+    .boolean()
+    .optional()
+    .meta({
+      description:
+        '`false`: starts a hibernated sandbox from its disk as it is, and keeps its memory with a copy of that disk as a full ' +
+        'checkpoint `before-cold-wake-<time>`. `true`: tries memory again that could not be restored. Without it, such memory is refused',
+    }),
+})
 export const hibernated = z
   .object({
     sandboxID: z.string().meta({ description: 'Id of the sandbox' }),

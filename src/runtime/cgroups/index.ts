@@ -3,8 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { send } from '../process.ts'
 import { readNow } from '../read-now.ts'
-import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
+import type { DiskBounds, DiskRates } from './disk-rates.ts'
+import { CgroupV1, CgroupV2, type CgroupHierarchy, type GroupLimits } from './hierarchy.ts'
 import { Processors } from './processors.ts'
+import type { WorkLimits } from './work-groups.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
@@ -53,6 +55,15 @@ export class Cgroups {
     }
   }
 
+  /** Makes a group below `parent` with limits, and returns its folders in the hierarchies that have some of them. */
+  async makeLimited(parent: string, group: string, limits: WorkLimits): Promise<string[]> {
+    const folders: string[] = []
+    for (const hierarchy of this.#hierarchies) {
+      if (await hierarchy.makeLimited(parent, group, limits)) folders.push(`${hierarchy.path}${group}`)
+    }
+    return folders
+  }
+
   /** Finds out whether groups below `parent` can have processors of their own, and which those have that are there. */
   async divideProcessors(parent: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {
@@ -71,6 +82,31 @@ export class Cgroups {
       this.processors = new Processors(groups, given)
       return
     }
+  }
+
+  /** Makes the use of disks by groups below `parent` one that can be bounded. False where the kernel has no bounds. */
+  async boundDisks(parent: string): Promise<boolean> {
+    for (const hierarchy of this.#hierarchies) if (await hierarchy.boundsDisks(parent)) return true
+    return false
+  }
+
+  /** The rates of a group on a disk (`major:minor`), read without yielding; undefined where it has none. */
+  diskRates(group: string, device: string): DiskRates | undefined {
+    return firstOf(this.#hierarchies, (hierarchy) => hierarchy.diskRates(group, device))
+  }
+
+  /** Bytes that a group has read from a disk and written to it, as far as they count for its rates. Version 1 counts once it has some. */
+  diskBytes(group: string, device: string): number | undefined {
+    return firstOf(this.#hierarchies, (hierarchy) => hierarchy.diskBytes(group, device))
+  }
+
+  /** Whether what the kernel writes later, for processes that did not wait, counts for the rates of a group: in version 2. */
+  chargesWriteback(group: string): boolean {
+    return this.#hierarchies.some(({ path }) => readNow(`${path}${group}/io.max`) !== undefined)
+  }
+
+  async setDiskRates(group: string, bounds: DiskBounds): Promise<void> {
+    for (const hierarchy of this.#hierarchies) await hierarchy.setDiskRates(group, bounds)
   }
 
   /** Makes a group where sandboxes see control groups of version 2: CRIU mounts something on it. */
@@ -102,6 +138,11 @@ export class Cgroups {
       if (processCount > 0) break
     }
     return { cpuUs, memoryBytes, processCount }
+  }
+
+  /** The limits that are in force for a group, read without yielding; those that no hierarchy has are absent. */
+  limits(group: string): Partial<GroupLimits> {
+    return Object.assign({}, ...this.#hierarchies.map((hierarchy) => hierarchy.limits(group))) as Partial<GroupLimits>
   }
 
   /** How many processes of a group the kernel has killed for memory. */
@@ -140,6 +181,26 @@ export class Cgroups {
     }
   }
 
+  /** Freezes a group in every freezer. Harmless when it is frozen, or ends meanwhile. */
+  async freeze(group: string): Promise<void> {
+    for (const hierarchy of this.#hierarchies) {
+      await hierarchy.freeze(group).catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== 'ENOENT' && error.code !== 'ENODEV') throw error
+      })
+    }
+  }
+
+  /** Kills all processes of a group and waits until they are gone. Harmless when there is none. */
+  async empty(group: string): Promise<void> {
+    for (let attempt = 0; attempt < removeAttempts; attempt += 1) {
+      const folders = this.#hierarchies.map(({ path }) => `${path}${group}`)
+      const left = await Promise.all(folders.map(killMembers))
+      if (!left.includes(true)) return
+      await sleep(removePauseMs)
+    }
+    throw new Error(`control group ${group} cannot be emptied`)
+  }
+
   /** Kills all processes in a group and below it and removes the groups. Harmless when there is none. */
   async remove(group: string): Promise<void> {
     await Promise.all(this.#hierarchies.map(({ path }) => removeTree(`${path}${group}`)))
@@ -155,6 +216,17 @@ export class Cgroups {
     }
     return undefined
   }
+}
+
+function firstOf<Answer>(
+  hierarchies: readonly CgroupHierarchy[],
+  ask: (hierarchy: CgroupHierarchy) => Answer | undefined,
+): Answer | undefined {
+  for (const hierarchy of hierarchies) {
+    const answer = ask(hierarchy)
+    if (answer !== undefined) return answer
+  }
+  return undefined
 }
 
 async function removeTree(folder: string): Promise<void> {
@@ -176,10 +248,13 @@ async function removeTree(folder: string): Promise<void> {
   throw new Error(`control group ${folder} cannot be emptied`)
 }
 
-async function killMembers(folder: string): Promise<void> {
-  for (const pid of await pidsIn(`${folder}/cgroup.procs`)) {
+/** Whether there were any. */
+async function killMembers(folder: string): Promise<boolean> {
+  const pids = await pidsIn(`${folder}/cgroup.procs`)
+  for (const pid of pids) {
     if (pid > 1 && pid !== process.pid) send(pid, 'SIGKILL')
   }
+  return pids.length > 0
 }
 
 async function pidsIn(file: string): Promise<number[]> {

@@ -40,6 +40,15 @@ export class Processors {
     return chosen
   }
 
+  /** Whether a group has as many as it would get now. */
+  has(group: string, count: number): boolean {
+    const allowed = this.#groups.allowed()
+    const wanted = Math.max(1, Math.ceil(count))
+    const has = this.#given.get(group)
+    if (wanted >= allowed.length) return has === undefined
+    return has?.length === wanted && has.every((processor) => allowed.includes(processor))
+  }
+
   /** Chooses for an existing group, and gives it what was chosen. */
   change(group: string, count: number): void {
     this.#groups.set(group, this.choose(group, count))

@@ -1,15 +1,18 @@
+import { totalmem } from 'node:os'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { OutOfMemory, type WorkGroups } from '../cgroups/work-groups.ts'
 import { ServiceError } from '../../errors.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { endCriu, endStrayTools, withinRun } from '../cleanup.ts'
 import { poolIsFull } from '../disk/index.ts'
-import { CommandError } from '../command.ts'
+import { CommandError, reportable } from '../command.ts'
 import { exists } from '../exists.ts'
 import { limitsName, type HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { maskedFolders } from '../oci/container-config.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
+import type { WorkingCriu } from './program.ts'
 import { faultOf } from './reason.ts'
 
 const dumpTimeoutMs = 120_000
@@ -20,6 +23,29 @@ const ghostFileLimit = '256M'
 const probeBytes = 1024 * 1024
 /** CRIU writes its statistics last, and only when the dump is complete. */
 const lastFile = 'stats-dump'
+/** Why what was saved would not come back; empty when it does. */
+const refusalFile = 'refused.log'
+/** Longer than a dump may take: the kernel lets go by itself of what a CRIU that was killed has held. */
+const holdSeconds = dumpTimeoutMs / 1000 + 10
+const heldFile = 'held'
+const heldTable = 'dump'
+/** Anew, where a dump that was cut off has left one. */
+const holdPackets = `nft -f - <<END
+table inet ${heldTable}
+delete table inet ${heldTable}
+table inet ${heldTable} {
+  set held { type inet_proto; flags timeout; timeout ${holdSeconds}s; elements = { tcp } }
+  chain input { type filter hook input priority -300; iif lo meta l4proto @held drop; }
+}
+END
+`
+const refusalCharsMax = 300
+
+/**
+ * Of one dump. CRIU takes some 2 KB for each mapping of memory: 2 GB for a million. The images are cache, which the kernel writes out and
+ * drops: a dump of more than this waits for the disk.
+ */
+const dumpLimits = { memoryBytes: Math.max(2 * 1024 ** 3, totalmem() / 4), processors: 2, processes: 256 }
 
 /** What CRIU's folder needs of a host. */
 export interface CriuHost {
@@ -30,11 +56,13 @@ export interface CriuHost {
 
 interface DumpHost extends CriuHost {
   cgroups: Cgroups
+  work: WorkGroups
 }
 
 export interface Dump {
-  /** Path of the program. */
-  criu: string
+  criu: WorkingCriu
+  /** Path of `atoll-hostd`, which judges what was saved. */
+  hostTool: string
   /** Absolute path of a folder that does not exist yet. */
   images: string
   /** Whether the processes go on; otherwise they end. */
@@ -48,21 +76,29 @@ export interface Dump {
  * cannot be saved, `no_capacity` when the disk is full; the sandbox runs on then, and the caller removes the images.
  */
 export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
-  const { names, hostd, runtime, cgroups } = host
-  const { criu, images, leaveRunning } = dump
+  const { names, hostd, runtime, cgroups, work } = host
+  const { images, leaveRunning } = dump
   const group = names.cgroup(id)
   await mkdir(images, { mode: 0o700 })
-  const config = await dumpConfig(dump)
+  const folders = cgroups.memberFiles(group).map(dirname)
+  const config = await dumpConfig(dump, names.sandboxDir(id), folders)
   await withinRun(writeFile(criuConfigFile(names, id), config))
   try {
-    await freezeForDump(host, group)
-    await runtime
-      .checkpoint(id, names.sandboxDir(id), { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
-      .catch(async (error: unknown) => {
+    await freezeForDump(host, folders)
+    await work.use('dump', dumpLimits, async (job) => {
+      const options = {
+        criu: dump.criu.path,
+        images,
+        leaveRunning,
+        timeoutMs: dumpTimeoutMs,
+        within: (argv: readonly string[]) => job.within(argv),
+      }
+      await runtime.checkpoint(id, names.sandboxDir(id), options).catch(async (error: unknown) => {
         // A CRIU that has lost its parent must not hold the sandbox.
         await endCriu(hostd, [images])
-        throw await refusal(names, images, error)
+        throw await refusal(names, images, (await job.outOfMemory(error)) ?? error)
       })
+    })
   } finally {
     await cgroups.thaw(group)
   }
@@ -72,8 +108,7 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
  * Freezes a sandbox where CRIU can attach to every thread in it; the caller thaws, after an error too. Throws `conflict` when
  * no such moment comes within a second or so: a dump would wait for one and hold the sandbox meanwhile.
  */
-async function freezeForDump({ hostd, cgroups }: DumpHost, group: string): Promise<void> {
-  const folders = cgroups.memberFiles(group).map(dirname)
+async function freezeForDump({ hostd }: DumpHost, folders: readonly string[]): Promise<void> {
   const args = folders.flatMap((folder) => ['--group', folder])
   const met = await hostd.runTool(['freeze', ...args], { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
     // A `freeze` whose launcher has ended goes on, and would freeze the sandbox after the thaw.
@@ -142,7 +177,10 @@ function maskOf(path: string): string {
   return `mask${path.replaceAll('/', '-')}`
 }
 
-async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
+/** `groups`: the folders of the sandbox's control group. */
+async function dumpConfig(dump: Dump, sandboxDir: string, groups: readonly string[]): Promise<string> {
+  const script = `${dump.images}/action`
+  await writeFile(script, dumpScript(dump, sandboxDir, groups), { mode: 0o700 })
   const lines = [
     ...criuOptions,
     ...masksSaved,
@@ -150,30 +188,67 @@ async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
     'skip-in-flight',
     `ghost-limit ${ghostFileLimit}`,
     'cpu-cap=ins',
+    `action-script ${script}`,
   ]
-  if (snapshot !== undefined) {
-    const script = `${images}/action`
-    await writeFile(script, snapshotScript(snapshot), { mode: 0o700 })
-    lines.push(`action-script ${script}`)
-  }
   return `${lines.join('\n')}\n`
 }
 
-/** CRIU calls it at each stage; at `post-dump` no process has moved since the dump. The paths consist of checked ids. */
-function snapshotScript({ from, to }: NonNullable<Dump['snapshot']>): string {
+/**
+ * CRIU calls it at each stage, in the folder of the images, and aborts the dump when it fails.
+ *
+ * `network-lock`, before the first socket is read: nothing arrives over the loopback from then on. The kernel's timers go on sending
+ * for processes that stand still, and CRIU reads the two ends of a connection one after the other: the second would have received
+ * what the first has not sent. The kernel sends again what was held. A sandbox without connections is not entered.
+ *
+ * `post-dump`: no process has moved since the dump, and all of them go on when it fails: so nothing ends before what was saved is
+ * known to come back. Of processes that end the kernel would release the mutexes in mapped files, so they forget them last of all.
+ * The paths consist of checked ids.
+ */
+function dumpScript(dump: Dump, sandboxDir: string, groups: readonly string[]): string {
+  const { criu, hostTool, images, leaveRunning, snapshot } = dump
+  const processes = groups.map((group) => `--group '${group}'`).join(' ')
+  const kept = `--posix-locks ${keptOrLost(criu.keepsPosixLocks)} --semaphores ${keptOrLost(criu.keepsSemaphores)}`
+  const check = `'${hostTool}' check-dump --images '${images}' --beside '${sandboxDir}' ${kept} ${processes}`
+  const takeSnapshot = snapshot && `btrfs subvolume snapshot -r '${snapshot.from}' '${snapshot.to}' >snapshot.log 2>&1`
+  const forget = `'${hostTool}' empty-robust-lists ${processes}`
   return `#!/bin/sh
-[ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
-exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
+enter() { nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" "$@"; }
+case $CRTOOLS_SCRIPT_ACTION in
+network-lock)
+  grep -qs ' 0[1-57-9BC] ' "/proc/$CRTOOLS_INIT_PID/net/tcp" "/proc/$CRTOOLS_INIT_PID/net/tcp6" || exit 0
+  : >${heldFile}
+  enter ${holdPackets}  ;;
+network-unlock)
+  [ ! -e ${heldFile} ] || enter nft delete table inet ${heldTable} ;;
+post-dump)
+  ${check} 2>${refusalFile} || exit
+  ${takeSnapshot ?? ':'} || exit
+  ${leaveRunning ? ':' : `${forget} 2>${refusalFile}`} ;;
+esac
 `
+}
+
+function keptOrLost(isKept: boolean): 'kept' | 'lost' {
+  return isKept ? 'kept' : 'lost'
 }
 
 async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
   const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
   const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
+  const refused = await readFile(`${images}/${refusalFile}`, 'utf8').catch(() => '')
   // On a full disk the log may lack the reason too.
   if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) return poolIsFull(error)
   const isTimeout = error instanceof OciRuntimeError && error.isTimeout
-  const reported = isTimeout ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
+  if (refused !== '') {
+    const told = reportable(
+      refused.replace(/^atoll-hostd: /, '').trim(),
+      [names.runDir, names.dataDir],
+      refusalCharsMax,
+    )
+    return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${told}`, { cause: error })
+  }
+  const bound = error instanceof OutOfMemory ? error.message : undefined
+  const reported = bound ?? (isTimeout ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason)
   return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reported}`, { cause: error })
 }
 

@@ -1,4 +1,5 @@
 import { chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+import { limitFiles, limitsName } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { shownFiles } from '../lxcfs.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
@@ -15,14 +16,17 @@ const filesAtOnce = 64
 const userNamespaceFile = /^userns-\d+\.img$/
 const pagesFile = /^pages-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
+const connectionFile = /^tcp-stream-[\da-f]+\.img$/
 const openFilesFile = 'files.img'
+/** Files whose length is another one after a restore: the kernel makes their content at each read, or the sandbox has other limits. */
+const unsized = [...shownFiles, ...limitFiles.map((name) => `/sys/fs/cgroup/${limitsName}/${name}`)]
 
 /**
  * Makes `to` a folder of images for another sandbox: hard links of those in `from`, but for the two with its identity, and for one that says
- * how long the open files are of which the kernel makes the content at each read. The restored processes open images as their own root
- * user, which must be able to enter the folder.
+ * how long open files are that are not as long in the other sandbox. The restored processes open images as their own root
+ * user, which must be able to enter the folder. Returns the names of the images.
  */
-export async function linkImages(hostd: HostTool, from: string, to: string, owner: ImageOwner): Promise<void> {
+export async function linkImages(hostd: HostTool, from: string, to: string, owner: ImageOwner): Promise<string[]> {
   await mkdir(to, { mode: 0o710 })
   await chown(to, 0, owner.rangeStart)
   const names = (await readdir(from)).filter(isImage)
@@ -32,11 +36,17 @@ export async function linkImages(hostd: HostTool, from: string, to: string, owne
     if (name === openFilesFile) return forgetSizes(hostd, `${from}/${name}`, `${to}/${name}`)
     return link(`${from}/${name}`, `${to}/${name}`)
   })
+  return names
+}
+
+/** Whether one of these images holds an established connection. */
+export function holdConnections(names: readonly string[]): boolean {
+  return names.some((name) => connectionFile.test(name))
 }
 
 /** It lists all files that a sandbox had open, which may be a million. */
 async function forgetSizes(hostd: HostTool, from: string, to: string): Promise<void> {
-  await hostd.runTool(['forget-sizes', '--from', from, '--to', to, ...shownFiles.flatMap((file) => ['--file', file])])
+  await hostd.runTool(['forget-sizes', '--from', from, '--to', to, ...unsized.flatMap((file) => ['--file', file])])
 }
 
 /** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */

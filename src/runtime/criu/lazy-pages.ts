@@ -1,8 +1,10 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { ProcessIdentity } from '../process.ts'
+import { faultIn } from './reason.ts'
 
 const startTimeoutMs = 10_000
 const startPollMs = 1
@@ -40,7 +42,11 @@ export async function startLazyPages(criu: string, images: string, members: read
     const status = await lazyPagesStatus(images)
     if (status !== undefined) {
       const log = await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')
-      throw new Error(`criu lazy-pages ended with status ${status}: ${log.trim()}`)
+      const cause = new Error(`criu lazy-pages ended with status ${status}: ${log.trim()}`)
+      // It reads the images before the restore does, and refuses the same.
+      const { reason, mayPass } = faultIn(log, [images])
+      const code = mayPass ? 'full_checkpoint_unavailable' : 'memory_not_restorable'
+      throw new ServiceError(code, `the memory cannot be restored: ${reason}`, { cause })
     }
     if (Date.now() > until) throw new Error('criu lazy-pages does not listen')
     await sleep(startPollMs)

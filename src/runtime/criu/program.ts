@@ -10,13 +10,24 @@ import { bootId } from '../process.ts'
 /** Shared by all servers of this host, and emptied by a reboot. */
 const verdictFile = '/run/atoll-criu.json'
 
-interface Verdict {
-  /** Of CRIU, of the program of the OCI runtime, and of the boot. */
-  identity: string
+export interface WorkingCriu {
+  path: string
   lazyPages: LazyPagesTest
+  /** Whether a restored process still has its POSIX locks on files that it has mapped. */
+  keepsPosixLocks: boolean
+  /** Whether a restored `eventfd` is still a semaphore. */
+  keepsSemaphores: boolean
 }
 
-export type CriuProgram = { path: string; lazyPages: LazyPagesTest } | { path: undefined; reason: string }
+interface Verdict extends Omit<WorkingCriu, 'path'> {
+  /** Of the trial, of CRIU, of the program of the OCI runtime, and of the boot. */
+  identity: string
+}
+
+/** Changes with what a trial finds out. */
+const trial = 3
+
+export type CriuProgram = WorkingCriu | { path: undefined; reason: string }
 
 /**
  * The CRIU of an image folder, if it works on this kernel: by itself and through the OCI runtime's program it has dumped and
@@ -25,32 +36,36 @@ export type CriuProgram = { path: string; lazyPages: LazyPagesTest } | { path: u
 export async function findCriu(imageDir: string, { program }: Pick<OciRuntime, 'program'>): Promise<CriuProgram> {
   const path = await realpath(`${imageDir}/criu/criu`).catch(() => undefined)
   if (path === undefined) return { path, reason: `CRIU is not installed in ${imageDir}: run npm run setup` }
-  const identity = JSON.stringify([await fileOf(path), await fileOf(await pathOf(program)), bootId()])
+  const identity = JSON.stringify([trial, await fileOf(path), await fileOf(await pathOf(program)), bootId()])
   const known = await verdictOn(identity)
-  if (known !== undefined) return { path, lazyPages: known }
-  const { ok, reason = '', lazyPages } = await criuSelfTest(path, imageDir)
+  if (known !== undefined) return { path, ...known }
+  const result = await criuSelfTest(path, imageDir)
+  const { ok, reason = '', lazyPages, keepsPosixLocks = false, keepsSemaphores = false } = result
   if (!ok || lazyPages === undefined)
     return { path: undefined, reason: `CRIU does not work on this machine: ${reason}` }
+  const keeps = { keepsPosixLocks, keepsSemaphores }
   // Only success is remembered: what failed may be mended without a reboot.
   if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) {
     const temporary = `${verdictFile}.${process.pid}`
-    await writeFile(temporary, JSON.stringify({ identity, lazyPages } satisfies Verdict), { mode: 0o600 })
+    await writeFile(temporary, JSON.stringify({ identity, lazyPages, ...keeps } satisfies Verdict), {
+      mode: 0o600,
+    })
       .then(() => rename(temporary, verdictFile))
       .catch(() => undefined)
   }
-  return { path, lazyPages }
+  return { path, lazyPages, ...keeps }
 }
 
-/** Path of CRIU. Throws `full_checkpoint_unavailable` where none works. */
-export function assertCriu({ criu }: { criu: CriuProgram }): string {
-  if (criu.path !== undefined) return criu.path
+/** Throws `full_checkpoint_unavailable` where none works. */
+export function assertCriu({ criu }: { criu: CriuProgram }): WorkingCriu {
+  if (criu.path !== undefined) return criu
   throw new ServiceError('full_checkpoint_unavailable', criu.reason)
 }
 
-async function verdictOn(identity: string): Promise<LazyPagesTest | undefined> {
+async function verdictOn(identity: string): Promise<Omit<WorkingCriu, 'path'> | undefined> {
   try {
-    const verdict = JSON.parse(await readFile(verdictFile, 'utf8')) as Verdict
-    return verdict.identity === identity ? verdict.lazyPages : undefined
+    const { identity: of, ...verdict } = JSON.parse(await readFile(verdictFile, 'utf8')) as Verdict
+    return of === identity ? verdict : undefined
   } catch {
     return undefined
   }

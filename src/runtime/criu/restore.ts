@@ -7,7 +7,7 @@ import { networkSysctls, type HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError } from '../oci/oci-runtime.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { criuConfigFile, criuOptions, type CriuHost, limitsRestored, masksRestored } from './dump.ts'
-import { linkImages, type ImageOwner } from './image-files.ts'
+import { holdConnections, linkImages, type ImageOwner } from './image-files.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import { faultIn, faultOf } from './reason.ts'
 
@@ -15,6 +15,19 @@ const restoreTimeoutMs = 120_000
 /** Where a dump says what its processor could. There is none in dumps of earlier versions, and on ARM64. */
 const processorFile = 'cpuinfo.img'
 const fittingMax = 256
+
+/** Packets that CRIU sends by itself bear this mark (`SOCCR_MARK` of its soccr/soccr.h). */
+const criuMark = '0xc114'
+const heldTable = 'restore'
+const holdPackets = `nft -f - <<END
+table inet ${heldTable} {
+  chain input {
+    type filter hook input priority -300; policy drop;
+    meta mark ${criuMark} accept
+  }
+}
+END
+`
 
 /** Contents of such files that fit this machine, whose processor stays the same as long as it runs. */
 const fitting = new Set<string>()
@@ -24,12 +37,25 @@ interface RestoreHost extends CriuHost {
   traits: HostTraits
 }
 
+/** What its processes find when they go on (`host/fork-hooks.ts`). */
+export interface ForkSign {
+  hostTool: string
+  /** For `/run/atoll/fork-generation`. */
+  generation: string
+  /** If the sandbox has this folder, its processes wait until programs in it have run. */
+  hooksDir: string
+  /** Folders of its control group. */
+  groups: readonly string[]
+}
+
 export interface StagedMemory {
   /** Folder of the images, and the file to make when the processes go on (`host/fence.ts`). Both relative to the pool. */
   folder: string
   fence: string
   /** The address that its connections were made from. */
   address: string
+  /** What makes its processes those of another sandbox, or of another time; absent in a wake. */
+  fork: ForkSign | undefined
   /** The `cgroup.procs` files that a lazy-pages daemon is to join; empty where memory comes at once. */
   lazyMembers: readonly string[]
 }
@@ -43,10 +69,15 @@ export function runImagesOf(sandboxId: string): string {
 export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: StagedMemory): Promise<void> {
   const { names, hostd, pool, traits } = host
   const images = pool.path(runImagesOf(owner.id))
-  await linkImages(hostd, pool.path(memory.folder), images, owner)
+  const imageNames = await linkImages(hostd, pool.path(memory.folder), images, owner)
   const script = `${images}/action`
   const sysctls = networkSysctls(traits.ipv6, owner.rangeStart)
-  await writeFile(script, actionScript(pool.path(memory.fence), memory, sysctls), { mode: 0o700 })
+  const stages = [
+    fencing(pool.path(memory.fence), memory.fork, owner.rangeStart),
+    holding(memory.fork),
+    networking(memory, sysctls, holdConnections(imageNames)),
+  ]
+  await writeFile(script, ['#!/bin/sh', ...stages].join('\n'), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
   const masks = masksRestored(names.emptyDir)
   const limits = limitsRestored(names.limitsDir(owner.id))
@@ -78,7 +109,8 @@ export async function assertProcessorFits(criu: string, images: string): Promise
 /**
  * Restores the processes of staged images into a prepared bundle and returns the first of them. They run when it returns,
  * without a network; with `lazy` a waiting daemon serves pages that they have not touched yet. Throws `conflict` when the memory
- * exceeds the limit, otherwise `full_checkpoint_unavailable` with the reason.
+ * exceeds the limit, `memory_not_restorable` when CRIU refuses what the images say, otherwise `full_checkpoint_unavailable`,
+ * each with the reason.
  */
 export async function restoreContainer(
   { names, hostd, pool, runtime }: RestoreHost,
@@ -90,38 +122,73 @@ export async function restoreContainer(
   const options = { criu, images, lazyPages: lazy, timeoutMs: restoreTimeoutMs }
   return runtime.restore(id, names.sandboxDir(id), options).catch(async (cause: unknown) => {
     await endCriu(hostd, [images])
-    const { reason, killed } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
+    const { reason, killed, mayPass } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
     // CRIU's log then says only that it was ended.
     const isTimeout = cause instanceof OciRuntimeError && cause.isTimeout
     if (killed && !isTimeout)
       throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', { cause })
     const reported = isTimeout ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
-    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${reported}`, { cause })
+    const code = isTimeout || mayPass ? 'full_checkpoint_unavailable' : 'memory_not_restorable'
+    throw new ServiceError(code, `the memory cannot be restored: ${reported}`, { cause })
   })
 }
 
+/*
+ * Parts of the script that CRIU calls at each stage. It aborts when the script fails at `post-restore`, the last stage at which it can, or
+ * at `setup-namespaces`. No value comes from the sandbox.
+ */
+
 /**
- * CRIU calls it at each stage, and aborts when it fails at one of these two.
- *
+ * `post-restore`: all processes are there and none has gone on. Writes the generation of a fork, where its own watches see it, and makes
+ * the `fence`. A sandbox that has made this impossible goes on without: the server tries again, and logs why.
+ */
+function fencing(fence: string, fork: ForkSign | undefined, owner: number): string {
+  const write = fork && [
+    `  read -r stat <"/proc/$CRTOOLS_INIT_PID/stat"`,
+    // The name of the program, in brackets, may hold anything (proc_pid_stat(5)).
+    '  set -- ${stat##*)}',
+    `  '${fork.hostTool}' fork-generation --pid "$CRTOOLS_INIT_PID" --start "\${20}" --owner ${owner} --value ${fork.generation} || :`,
+  ]
+  return [
+    '[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || {',
+    ...(write ?? []),
+    `  exec >'${fence}'`,
+    '  exit',
+    '}',
+  ].join('\n')
+}
+
+/** `pre-resume`: the processes of a fork wait for its hooks, but for the guest, which runs those. */
+function holding(fork: ForkSign | undefined): string {
+  if (fork === undefined) return ''
+  const groups = fork.groups.map((folder) => `--group '${folder}'`).join(' ')
+  const hold = `exec '${fork.hostTool}' hold --first "$CRTOOLS_INIT_PID" --hooks '${fork.hooksDir}' ${groups}`
+  return `[ "$CRTOOLS_SCRIPT_ACTION" != pre-resume ] || ${hold}`
+}
+
+/**
  * `setup-namespaces`: gives the new network namespace the settings that sockets were opened under, and the address that
  * connections were made from, on the loopback alone, so that no packet of theirs leaves it. A lazy-pages daemon joins the
  * control group, in which CRIU is by now: the sandbox pays for its work.
  *
- * `post-restore`, the last stage at which CRIU can abort: makes the `fence`.
- *
- * No value comes from the sandbox.
+ * With `connected` no packet arrives in the namespace until all sockets are there (`network-unlock`), but those of CRIU itself, which
+ * bear its mark: it lets go of a socket to send what had not been sent yet, and a peer that is not there yet would be answered
+ * with a reset. A namespace that stays shut would be worse than no sandbox, and CRIU asks for no success at that stage.
  */
-function actionScript(
-  fence: string,
+function networking(
   { address, lazyMembers }: StagedMemory,
   sysctls: ReturnType<typeof networkSysctls>,
+  connected: boolean,
 ): string {
   const settings = Object.entries(sysctls).map(
     ([name, value]) => `echo ${value} > /proc/sys/${name.replaceAll('.', '/')}`,
   )
-  return `#!/bin/sh
-[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec >'${fence}'
-[ "$CRTOOLS_SCRIPT_ACTION" = setup-namespaces ] || exit 0
+  const unlock = `[ "$CRTOOLS_SCRIPT_ACTION" != network-unlock ] || {
+  nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" nft delete table inet ${heldTable} || kill -9 "$CRTOOLS_INIT_PID"
+  exit
+}
+`
+  return `${connected ? unlock : ''}[ "$CRTOOLS_SCRIPT_ACTION" = setup-namespaces ] || exit 0
 ${lazyMembers.length > 0 ? joinScript(lazyMembers) : ''}exec nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" sh -ec '
 ${settings.join('\n')}
 ip -batch - <<END
@@ -129,7 +196,7 @@ link set lo up
 address add ${address}/32 dev lo
 route add default dev lo
 END
-'
+${connected ? holdPackets : ''}'
 `
 }
 

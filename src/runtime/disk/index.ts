@@ -2,16 +2,20 @@
  * The disk pool of one data directory: a btrfs in a sparse file, mounted where only root looks. Each sandbox writes into a
  * subvolume of its own with a limit; a layer is a read-only snapshot of one, made in constant time while the sandbox runs.
  */
-import { mkdir, open, readdir, rename, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, open, readdir, rename, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
+import { Semaphore } from '../../lib/async/semaphore.ts'
+import { syncFolder } from '../../lib/sync-folder.ts'
 import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { isMounted, mountsBelow, unmountBelow } from './mounts.ts'
+import { shrinkToSpare, spareBytes } from './compaction.ts'
+import { deviceOf, isMounted, isReadOnly, mountsBelow, readOnlyReason, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
-export { isMounted, mountOf, mountsBelow, unmountBelow } from './mounts.ts'
+export { deviceOf, isMounted, mountOf, mountsBelow, unmountBelow } from './mounts.ts'
 export { InodeTemplates } from './inode-templates.ts'
 
 const poolShareOfFreeSpace = 0.8
@@ -19,12 +23,24 @@ const poolBytesMax = 256 * 1024 ** 3
 const poolBytesMin = 1024 ** 3
 /** After this many removed subvolumes the quota groups that they left are removed too. */
 const removalsPerSweep = 32
+/** To make or mount the pool: it waits for what others write to the same disk, and reads what a power loss has left. */
+const openTimeoutMs = 300_000
+const mkfsAttempts = 5
 const quotaTimeoutMs = 120_000
 const flushTimeoutMs = 300_000
+/** It ends with the chunk that is being moved. */
+const cancelTimeoutMs = 120_000
+/** For the kernel to end a mount that nobody uses any more. */
+const abandonTimeoutMs = 60_000
+const abandonPollMs = 50
 /** Of the `InodeTemplates`, under the name that existing pools have. */
 export const templatesFolder = 'seeds'
 /** What imports of images under way have: their downloads, and layers that are not whole. */
 export const importsFolder = 'imports'
+/** The snapshots that backups copy, and those that the next one is compared with. */
+export const backupsFolder = 'backup'
+/** A subvolume of its own, so that a backup can take a snapshot of it. */
+export const memoryFolder = 'memory'
 
 export interface DiskPoolOptions {
   hostd: HostTool
@@ -32,6 +48,8 @@ export interface DiskPoolOptions {
   mountDir: string
   /** Size of the file system. Default: 80 % of the free space, at most 256 GiB. An existing pool grows to it, never shrinks. */
   bytes?: number | undefined
+  /** See `host/context.ts`. */
+  changes?: Pick<Semaphore, 'use'>
 }
 
 /** Paths given to the methods are relative to the pool; those in results are absolute. */
@@ -39,11 +57,13 @@ export class DiskPool {
   readonly #options: DiskPoolOptions
   /** Limits that are known to be in force. */
   readonly #limits = new Map<string, number>()
+  readonly #changes: Pick<Semaphore, 'use'>
   #removals = 0
   #quota: Quota | undefined
 
   constructor(options: DiskPoolOptions) {
     this.#options = options
+    this.#changes = options.changes ?? new Semaphore({})
   }
 
   /** Makes the pool if there is none and mounts it. Throws `unavailable`. */
@@ -53,21 +73,28 @@ export class DiskPool {
       if (!(await exists(imageFile))) await this.#format()
       await mkdir(mountDir, { recursive: true, mode: 0o700 })
       if (!(await isMounted(mountDir))) {
-        if (bytes !== undefined && (await stat(imageFile)).size < bytes) await truncate(imageFile, bytes)
+        const fileBytes = (bytes ?? 0) + spareBytes
+        if (bytes !== undefined && (await stat(imageFile)).size < fileBytes) await truncate(imageFile, fileBytes)
         // Space that btrfs has once given to data is never metadata's again: without a share of its own, a pool that was
         // full once could make no subvolume and remove none.
-        const options = 'loop,nodev,nosuid,noatime,discard=async,metadata_ratio=4'
-        await run(['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir])
+        // What data has left keeps its blocks in the file: they are part of the reserve (`reserve.ts`), which gives back whole chunks.
+        const options = 'loop,nodev,nosuid,noatime,nodiscard,metadata_ratio=4'
+        await run(['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir], {
+          timeoutMs: openTimeoutMs,
+        })
         // Whether or not the file has grown just now: a server may have died in between. Where some namespace still has the
         // pool of an earlier server, this is its device, of the size that the file had then.
         const device = (await mountsBelow(mountDir)).find(({ target }) => target === mountDir)?.source
         if (device !== undefined) await run(['losetup', '--set-capacity', device])
-        await run(['btrfs', 'filesystem', 'resize', 'max', mountDir])
+        // A balance that a loss of power cut off goes on with the mount, and lets nothing change the size.
+        await run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs }).catch(() => undefined)
+        // A full pool of before there was spare space keeps all of its file.
+        await shrinkToSpare(imageFile, mountDir).catch(() => run(['btrfs', 'filesystem', 'resize', 'max', mountDir]))
       }
       await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
       this.#quota = await Quota.of(mountDir)
       await this.#quota.keepCounting()
-      for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder])
+      for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder, backupsFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
       await this.#openMemory()
       await this.#quota.removeStale()
@@ -85,9 +112,10 @@ export class DiskPool {
    * written once in full, so they need no copy on write and no checksums of it.
    */
   async #openMemory(): Promise<void> {
-    const folder = this.path('memory')
+    const folder = this.path(memoryFolder)
     if (!(await exists(folder))) {
-      await mkdir(folder, { mode: 0o711 })
+      await this.createSubvolume(memoryFolder)
+      await chmod(folder, 0o711)
       await run(['chattr', '+C', folder]).catch(() => undefined)
     }
     for (const name of ['checkpoints', 'saved', 'runs', 'resumed'])
@@ -97,6 +125,39 @@ export class DiskPool {
   /** Unmounts the pool; its loop device goes with it. */
   async close(): Promise<void> {
     await unmountBelow(this.#options.mountDir)
+  }
+
+  /** Whether it is still mounted from an earlier server and has become read-only: only a new mount can be written to. */
+  async hasFailed(): Promise<boolean> {
+    const { mountDir } = this.#options
+    return (await isMounted(mountDir)) && (await isReadOnly(mountDir))
+  }
+
+  /**
+   * Unmounts it and returns once the kernel has let go of the disk: a mount before that would be one of the same, failed file system.
+   * Throws `unavailable` when something keeps it.
+   */
+  async abandon(): Promise<void> {
+    await this.close()
+    const deadline = performance.now() + abandonTimeoutMs
+    while ((await run(['losetup', '--associated', this.#options.imageFile])) !== '') {
+      if (performance.now() > deadline)
+        throw new ServiceError('unavailable', `${readOnlyReason}, and a process keeps it mounted: restart the machine`)
+      await sleep(abandonPollMs)
+    }
+  }
+
+  /**
+   * `major:minor` of the device that the kernel charges for reads and writes of the open pool: its loop device, and not that of the file
+   * below, to which workers of the kernel write. Undefined where the kernel does not tell.
+   */
+  async device(): Promise<string | undefined> {
+    return await deviceOf(this.#options.mountDir)
+  }
+
+  /** The folder of its file system in `/sys/fs/btrfs`; of an open pool. */
+  get fileSystem(): string {
+    return this.#quota?.fileSystem ?? ''
   }
 
   path(relative: string): string {
@@ -114,8 +175,8 @@ export class DiskPool {
   /** Empty, or a writable snapshot of the subvolume at the absolute path `seed`, without its limit. Throws `no_capacity` when the pool is full. */
   async createSubvolume(relative: string, seed?: string): Promise<void> {
     const path = this.path(relative)
-    if (seed === undefined) await this.#hostd(['subvolume-create', '--path', path])
-    else await this.#hostd(['subvolume-snapshot', '--from', seed, '--path', path, '--writable', 'yes'])
+    if (seed === undefined) await this.#change(['subvolume-create', '--path', path])
+    else await this.#change(['subvolume-snapshot', '--from', seed, '--path', path, '--writable', 'yes'])
   }
 
   /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */
@@ -142,8 +203,22 @@ export class DiskPool {
     this.#limits.set(relative, limitBytes)
   }
 
+  /** The same, as the kernel has it and not as it was last set. Returns the limit that was in force, if it was another and is known. */
+  async alignLimit(relative: string, limitBytes: number): Promise<number | undefined> {
+    const has = await this.#quota?.limitOf(relative).catch(() => undefined)
+    if (has === limitBytes) this.#limits.set(relative, limitBytes)
+    else if (has !== undefined) this.#limits.delete(relative)
+    await this.limit(relative, limitBytes)
+    return has === limitBytes ? undefined : has
+  }
+
   /** Freezes a subvolume as it is now, writes that have not reached the disk included. Throws `no_capacity`. */
   async snapshot(from: string, to: string): Promise<void> {
+    await this.#changes.use(() => this.snapshotWithin(from, to))
+  }
+
+  /** The same for a caller that has all permits for changes. */
+  async snapshotWithin(from: string, to: string): Promise<void> {
     await this.#hostd(['subvolume-snapshot', '--from', this.path(from), '--path', this.path(to), '--writable', 'no'])
   }
 
@@ -153,7 +228,7 @@ export class DiskPool {
     this.#quota?.forget(relative)
     if (!(await this.has(relative))) return
     try {
-      await this.#hostd(['subvolume-delete', '--path', this.path(relative)])
+      await this.#change(['subvolume-delete', '--path', this.path(relative)])
     } catch (error) {
       // Someone else has removed it meanwhile.
       if (await this.has(relative)) throw error
@@ -170,8 +245,7 @@ export class DiskPool {
 
   /** Returns when the names in a subvolume's first folder are on the disk, with what they name as far as it is folders. */
   async settle(relative: string): Promise<void> {
-    await using folder = await open(this.path(relative))
-    await folder.sync()
+    await syncFolder(this.path(relative))
   }
 
   /** Returns when everything that was written is on the disk. */
@@ -202,9 +276,13 @@ export class DiskPool {
     return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
   }
 
-  /** Throws `no_capacity` when the pool is full. */
+  async #change(args: readonly [string, ...string[]]): Promise<void> {
+    await this.#changes.use(() => this.#hostd(args))
+  }
+
+  /** Throws `no_capacity` when the pool is full or read-only. */
   async #hostd(args: readonly [string, ...string[]]): Promise<void> {
-    await this.#options.hostd.runTool(args).catch(fullPool)
+    await this.#options.hostd.runTool(args).catch(asPoolError)
   }
 
   async #format(): Promise<void> {
@@ -217,15 +295,42 @@ export class DiskPool {
     const draft = `${imageFile}.new`
     await writeFile(draft, '', { mode: 0o600 })
     await truncate(draft, bytes)
-    await run(['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', 'atoll', draft])
+    // Where a btrfs is below, what has its block keeps it.
+    await run(['chattr', '+C', draft]).catch(() => undefined)
+    await makeFileSystem(draft)
+    await truncate(draft, bytes + spareBytes)
+    // A name without what was made would be a pool that no start can mount.
+    await using file = await open(draft)
+    await file.sync()
     await rename(draft, imageFile)
+    await syncFolder(dirname(imageFile))
   }
 }
 
-function fullPool(error: unknown): never {
-  throw error instanceof CommandError && /No space left|quota exceeded/i.test(error.stderr) ? poolIsFull(error) : error
+/** mkfs looks through all loop devices of the machine, and fails where one of another program ends meanwhile. */
+async function makeFileSystem(file: string): Promise<void> {
+  const argv = ['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', 'atoll', file] as const
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await run(argv, { timeoutMs: openTimeoutMs })
+      return
+    } catch (error) {
+      const isRace = error instanceof CommandError && error.stderr.includes('cannot check mount status')
+      if (!isRace || attempt === mkfsAttempts) throw error
+    }
+  }
+}
+
+function asPoolError(error: unknown): never {
+  const said = error instanceof CommandError ? error.stderr : ''
+  if (/Read-only file system/i.test(said)) throw poolIsReadOnly(error)
+  throw /No space left|quota exceeded/i.test(said) ? poolIsFull(error) : error
 }
 
 export function poolIsFull(cause: unknown): ServiceError {
   return new ServiceError('no_capacity', 'the disk pool is full', { cause, details: { retryAfterSeconds: 60 } })
+}
+
+function poolIsReadOnly(cause: unknown): ServiceError {
+  return new ServiceError('no_capacity', readOnlyReason, { cause, details: { retryAfterSeconds: 60 } })
 }

@@ -1,5 +1,8 @@
-import { readFile } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { access, readFile } from 'node:fs/promises'
+import { basename } from 'node:path'
 import { run } from '../command.ts'
+import { readNow } from '../read-now.ts'
 
 interface MountEntry {
   target: string
@@ -35,6 +38,12 @@ export async function mountOf(path: string): Promise<{ target: string; options: 
   return found
 }
 
+/** `major:minor` of the device that is mounted at a path. Undefined where none is, or the kernel does not tell. */
+export async function deviceOf(path: string): Promise<string | undefined> {
+  const source = (await mountsBelow(path)).find(({ target }) => target === path)?.source
+  return source === undefined ? undefined : readNow(`/sys/class/block/${basename(source)}/dev`)?.trim()
+}
+
 export async function isMounted(path: string): Promise<boolean> {
   return (await mountsBelow(path)).some((entry) => entry.target === path)
 }
@@ -46,6 +55,16 @@ export async function unmountBelow(path: string): Promise<void> {
   // Deleting files through a mount that is left would empty what it shows.
   const [left] = await mountsBelow(path)
   if (left !== undefined) throw new Error(`${left.target} is still mounted`)
+}
+
+export const readOnlyReason = 'the disk pool is read-only after an error of the disk below it'
+
+/** Whether btrfs has made itself read-only, as it does when it cannot write what it needs. */
+export async function isReadOnly(mountDir: string): Promise<boolean> {
+  return access(mountDir, constants.W_OK).then(
+    () => false,
+    (error: NodeJS.ErrnoException) => error.code === 'EROFS' || error.code === 'EIO',
+  )
 }
 
 /** mountinfo writes blanks and backslashes in octal. */

@@ -7,13 +7,17 @@ import { readNow } from '../read-now.ts'
 /** Above the height of any tree of btrfs. */
 const noTreeIsHigher = '8'
 const rootVolume = '5'
+/** `BTRFS_QGROUP_LIMIT_MAX_RFER` (linux/btrfs_tree.h). */
+const limitsReferenced = 1
 /** Numbers of new subvolumes are looked up together, and not more often than this. */
 const listIntervalMs = 60_000
 
 /** The counting of btrfs behind the limits of subvolumes (qgroups, btrfs-quota(8)). */
 export class Quota {
   readonly #mountDir: string
-  /** The kernel's view of it, from Linux 5.9 on. */
+  /** The folder of the kernel's view of the file system. */
+  readonly fileSystem: string
+  /** And of its counts, from Linux 5.9 on. */
   readonly #folder: string
   /** Numbers of subvolumes, by their paths in the pool. */
   #ids = new Map<string, string>()
@@ -21,7 +25,8 @@ export class Quota {
 
   private constructor(mountDir: string, uuid: string) {
     this.#mountDir = mountDir
-    this.#folder = `/sys/fs/btrfs/${uuid}/qgroups`
+    this.fileSystem = `/sys/fs/btrfs/${uuid}`
+    this.#folder = `${this.fileSystem}/qgroups`
   }
 
   static async of(mountDir: string): Promise<Quota> {
@@ -57,6 +62,15 @@ export class Quota {
     const referenced = readNow(`${this.#folder}/0_${id}/referenced`)
     const reserved = readNow(`${this.#folder}/0_${id}/rsv_data`)
     return referenced === undefined ? undefined : Number(referenced) + Number(reserved ?? 0)
+  }
+
+  /** The limit that is in force, in bytes; `Infinity` for none. Undefined where `countedBytes` is. */
+  async limitOf(path: string): Promise<number | undefined> {
+    if (!this.#ids.has(path)) await this.#list()
+    const folder = `${this.#folder}/0_${this.#ids.get(path)}`
+    const [flags, bytes] = [readNow(`${folder}/limit_flags`), readNow(`${folder}/max_referenced`)]
+    if (flags === undefined || bytes === undefined) return undefined
+    return (Number(flags) & limitsReferenced) === 0 ? Infinity : Number(bytes)
   }
 
   /** To be called for a removed subvolume: another one may get its path. */

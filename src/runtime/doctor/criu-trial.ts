@@ -79,21 +79,33 @@ const phases = new Map<number | undefined, string>([
 
 /**
  * The process of the container. On SIGUSR1 it reports whether droppable memory (MAP_DROPPABLE, Linux 6.11) still holds what was
- * written there. Older kernels refuse the mapping.
+ * written there, and whether it still has its POSIX lock on a file that it has mapped. Older kernels refuse the first mapping.
  */
 const containerProgram = `
-import mmap, os, signal
+import fcntl, mmap, os, signal
 MAP_DROPPABLE = 8
 try:
     droppable = mmap.mmap(-1, 4096, flags=MAP_DROPPABLE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     droppable[:4] = b"seed"
 except OSError:
     droppable = None
+locked = open("/dev/locked", "w+b")
+locked.truncate(4096)
+shared = mmap.mmap(locked.fileno(), 4096, flags=mmap.MAP_SHARED)
+fcntl.lockf(locked, fcntl.LOCK_EX)
+def is_locked():
+    child = os.fork()
+    if child == 0:
+        try: fcntl.lockf(open("/dev/locked", "r+b"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError: os._exit(0)
+        os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 def say(name, text):
     with open("/dev/draft", "w") as file: file.write(text)
     os.rename("/dev/draft", "/dev/" + name)
 def answer(*_):
-    say("answer", "kept" if droppable is not None and any(droppable[:]) else "forgotten")
+    memory = "kept" if droppable is not None and any(droppable[:]) else "forgotten"
+    say("answer", memory + (" locked" if is_locked() else " unlocked"))
 signal.signal(signal.SIGUSR1, answer)
 say("ready", "")
 while True: signal.pause()
@@ -102,9 +114,13 @@ while True: signal.pause()
 /**
  * Has runc save and restore a container on the base image at `base` with the CRIU at `criuPath`, as the driver does. The caller
  * ends what is left in the workspace. Throws with the reason when the process does not go on, or when it still holds memory that
- * forks must not share.
+ * forks must not share. Returns what else it has kept.
  */
-export async function dumpAndRestoreContainer(criuPath: string, base: string, workspace: CriuWorkspace): Promise<void> {
+export async function dumpAndRestoreContainer(
+  criuPath: string,
+  base: string,
+  workspace: CriuWorkspace,
+): Promise<{ keepsPosixLocks: boolean }> {
   const folder = (name: string): string => join(workspace.path, name)
   const [root, images, config] = [folder('rootfs'), folder('images'), folder('criu.conf')]
   await mkdir(root)
@@ -128,9 +144,11 @@ export async function dumpAndRestoreContainer(criuPath: string, base: string, wo
   await runc(workspace, criuPath, ['restore', '--detach', ...files, '--bundle', workspace.path, id])
   const restored = await processOf(workspace)
   process.kill(restored.pid, 'SIGUSR1')
-  if ((await says(restored, 'answer')) === 'kept') {
+  const [memory, lock] = (await says(restored, 'answer')).split(' ')
+  if (memory === 'kept') {
     throw new Error('it saves memory that the kernel may drop, so forks would draw the same random numbers')
   }
+  return { keepsPosixLocks: lock === 'locked' }
 }
 
 async function runc(

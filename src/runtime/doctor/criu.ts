@@ -17,10 +17,15 @@ export interface CriuSelfTest {
   reason?: string
   /** Whether restored processes can run before all of their memory is there; absent where nothing works. */
   lazyPages?: LazyPagesTest
+  /** Whether restored processes still have their POSIX locks on mapped files; absent where nothing works, or without `imageDir`. */
+  keepsPosixLocks?: boolean
+  /** Whether a restored `eventfd` is still a semaphore (`EFD_SEMAPHORE`); absent where nothing works. */
+  keepsSemaphores?: boolean
 }
 
-/** Setup writes it beside a CRIU that it built with the change that lazy memory needs. */
+/** Setup writes one beside a CRIU for each change with which it built it. */
 const lazyPagesMark = 'lazy-pages'
+const semaphoresMark = 'eventfds'
 export const unfitForLazyPages = 'this CRIU loses the memory of processes that give some of it back meanwhile'
 
 /**
@@ -36,9 +41,12 @@ export async function criuSelfTest(criuPath: string, imageDir?: string): Promise
     if (version === '') throw new Error(`${criuPath} is not CRIU`)
     await using workspace = await openCriuWorkspace(imageDir === undefined ? undefined : hostdIn(imageDir))
     const lazyPages = await dumpAndRestoreAlone(criuPath, workspace)
-    if (imageDir !== undefined) await dumpAndRestoreContainer(criuPath, await baseIn(imageDir), workspace)
-    const fit = await exists(join(dirname(criuPath), lazyPagesMark))
-    return { ok: true, version, lazyPages: fit ? lazyPages : { ok: false, reason: unfitForLazyPages } }
+    const kept = imageDir && (await dumpAndRestoreContainer(criuPath, await baseIn(imageDir), workspace))
+    const has = (mark: string) => exists(join(dirname(criuPath), mark))
+    const fit = await has(lazyPagesMark)
+    const keepsSemaphores = await has(semaphoresMark)
+    const lazy = fit ? lazyPages : ({ ok: false, reason: unfitForLazyPages } as const)
+    return { ok: true, version, lazyPages: lazy, keepsSemaphores, ...kept }
   } catch (thrown) {
     // The first error is the cause; an error of the clean-up matters less.
     const error: unknown = thrown instanceof SuppressedError ? thrown.suppressed : thrown
@@ -54,6 +62,13 @@ export const criuCheck: HostCheck = {
     const lost = 'full checkpoints are unavailable, disk-only ones work'
     const advice = `${lost}; ${runSetup} builds one`
     const result = await criuSelfTest(join(imageDir, 'criu', 'criu'), imageDir)
+    if (result.keepsPosixLocks === false) {
+      const refused = 'full checkpoints and hibernations of sandboxes with such locks (SQLite takes them) are refused'
+      return fails(
+        `${result.version} loses POSIX locks of mapped files`,
+        `${refused}; ${runSetup} builds one that does not`,
+      )
+    }
     if (result.ok) {
       const image = await readlink(join(imageDir, 'criu')).catch(() => 'not an image')
       return works(`${result.version}, ${image}; runc saved a container and brought it back`)

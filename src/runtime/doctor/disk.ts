@@ -3,6 +3,7 @@ import { chown, mkdir, open, realpath, stat, statfs } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { CommandError, run } from '../command.ts'
+import { lowBytesOf } from '../disk/space-watch.ts'
 import { exists } from '../exists.ts'
 import { hostToolIn } from '../host/image-folder.ts'
 import { fails, missing, oneLine, runSetup, versionText, works, type HostCheck } from './check.ts'
@@ -37,8 +38,14 @@ export const diskPoolCheck: HostCheck = {
       return fails('limits of btrfs subvolumes do not hold', 'needs a kernel with btrfs qgroups')
     }
     await run(['btrfs', 'subvolume', 'snapshot', '-r', disk, join(pool, 'snapshot')])
-    const { bavail, bsize } = await statfs(parent)
-    const free = `${Math.round((bavail * bsize) / 2 ** 30)} GB free`
+    const space = await statfs(parent)
+    const freeBytes = space.bavail * space.bsize
+    const free = `${sizeText(freeBytes)} free`
+    const lowBytes = lowBytesOf(space)
+    if (freeBytes < lowBytes) {
+      const advice = `with less than ${sizeText(lowBytes)} the server refuses what makes more data: make room in ${parent}`
+      return fails(`${free} in ${parent}`, advice)
+    }
     return works(`btrfs in a loop file; limits and snapshots hold; ${free} in ${parent}`)
   },
 }
@@ -70,6 +77,10 @@ export const overlayCheck: HostCheck = {
     if (uid === idRange.start) return works('a base of root appears in the range of a sandbox')
     return fails(`the base appears as user ${uid}, not ${idRange.start}`, 'needs Linux 5.19 or newer')
   },
+}
+
+function sizeText(bytes: number): string {
+  return bytes < 2 ** 30 ? `${Math.round(bytes / 2 ** 20)} MB` : `${Math.round(bytes / 2 ** 30)} GB`
 }
 
 async function makeSparse(file: string): Promise<void> {

@@ -7,6 +7,7 @@ import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { openCriuWorkspace } from './criu-workspace.ts'
 import { criuSelfTest } from './criu.ts'
+import { diskPoolCheck } from './disk.ts'
 import { checkHost, type CheckReport } from './index.ts'
 import { openScratch } from './scratch.ts'
 
@@ -97,6 +98,7 @@ test('doctor: on a machine without images each check has a row, and each missing
     [
       '/run',
       'quarantine',
+      "runc's fixes",
       'CRIU',
       'lazy memory',
       'AppArmor',
@@ -107,6 +109,7 @@ test('doctor: on a machine without images each check has a row, and each missing
       'Incus',
       'network',
       'own sizes',
+      'disk rates',
     ],
   )
   const { state, found } = states.get('start') ?? {}
@@ -127,4 +130,22 @@ test('scratch folder: it is not removed through a mount that stayed', async () =
   }, /still mounted/)
   assert.deepEqual(await readdir(kept), ['image'])
   await run(['umount', join(path, 'mounted')])
+})
+
+test('disk pool: a file system that is nearly full fails the row, with what to do', async () => {
+  const dataDir = join(folder, 'data')
+  await mkdir(dataDir)
+  await run(['mount', '-t', 'tmpfs', '-o', 'size=1g', 'tmpfs', dataDir])
+  try {
+    const check = () => diskPoolCheck.run({ dataDir, imageDir: folder })
+    assert.equal((await check()).state, 'works')
+    // Less than a sixteenth is left, which the trial itself still fits into.
+    await run(['fallocate', '-l', `${965 * 2 ** 20}`, join(dataDir, 'filler')])
+    const { state, found, advice = '' } = await check()
+    assert.equal(state, 'fails')
+    assert.match(found, /^\d\d MB free in /)
+    assert.match(advice, /^with less than 64 MB the server refuses what makes more data: make room in /)
+  } finally {
+    await run(['umount', dataDir])
+  }
 })

@@ -9,6 +9,7 @@ import { exists } from '../exists.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { Subnet } from '../network/index.ts'
 import { Cgroups } from '../cgroups/index.ts'
+import { deviceOf } from '../disk/index.ts'
 import { createOciDriver } from '../oci/driver.ts'
 import { createRunc, runcState } from '../oci/runc.ts'
 import { HostNames } from '../host-names.ts'
@@ -26,6 +27,9 @@ const mebibyte = 1024 * 1024
 const waitMs = 30_000
 const poolBytes = 1024 * mebibyte
 const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as const
+/** Far above what is tried. */
+const diskRates = { readBytes: 1024 ** 3, writeBytes: 1024 ** 3, reads: 100_000, writes: 100_000 }
+const directBytes = 4 * mebibyte
 /** Must survive a fork and a hibernation. */
 const witness = { id: 'witness', argv: ['/bin/sleep', '3600'], envs: {} }
 
@@ -56,6 +60,7 @@ const attempts: readonly Attempt[] = [
       tryNetwork({ hash: names.hash, leaveHostFirewall }, driver, guestOf(driver, source)),
   },
   { name: 'own sizes', required: false, run: tryOwnSizes },
+  { name: 'disk rates', required: false, run: tryDiskRates },
   { name: 'fork', required: true, run: tryFork },
   { name: 'wake', required: true, run: tryWake },
 ]
@@ -94,7 +99,7 @@ async function prepare({ imageDir, ...given }: DoctorOptions): Promise<Trial & A
   made.defer(async () => {
     if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
   })
-  const folders = { dataDir, imageDir, diskPoolBytes: poolBytes }
+  const folders = { dataDir, imageDir, diskPoolBytes: poolBytes, diskRates }
   const options = { ...folders, subnet: freeSubnet(), leaveHostFirewall, lazyMemoryBytesMin: 0 }
   const driver = createOciDriver({ runtime: createRunc, ...options, mayQuarantineMany: true })
   const ids = { source: freshId('sb'), checkpoint: freshId('cp'), fork: freshId('sb') }
@@ -134,6 +139,31 @@ async function tryOwnSizes({ driver, source }: Trial): Promise<CheckResult> {
   const kibibytes = Number(/^MemTotal: +(\d+) kB$/m.exec(text)?.[1])
   if (kibibytes === sizes.memoryMb * 1024) return works(`a sandbox sees its ${sizes.memoryMb} MB of memory`)
   return missing(`a sandbox sees the ${Math.round(kibibytes / 1024)} MB of this machine as its memory`, runSetup)
+}
+
+/** Whether the kernel has the rates of a sandbox, for the device to which it charges what the sandbox writes. */
+async function tryDiskRates({ driver, names, source }: Trial): Promise<CheckResult> {
+  const cgroups = await Cgroups.find()
+  const group = names.cgroup(source)
+  const device = await deviceOf(names.poolDir)
+  const inForce = device === undefined ? undefined : cgroups.diskRates(group, device)
+  if (device === undefined || inForce?.writeBytes !== diskRates.writeBytes) {
+    const advice =
+      'needs the controller io (version 2 of control groups) or blkio (version 1), with throttling in the kernel'
+    return missing('sandboxes read and write the disk as fast as it goes', advice)
+  }
+  const before = cgroups.diskBytes(group, device) ?? 0
+  const count = directBytes / mebibyte
+  await printed(
+    guestOf(driver, source),
+    `dd if=/dev/zero of=/root/direct bs=1M count=${count} oflag=direct; rm /root/direct`,
+  )
+  const charged = (cgroups.diskBytes(group, device) ?? 0) - before
+  if (charged < directBytes) return fails(`of ${directBytes} bytes that a sandbox wrote ${charged} count for its rates`)
+  if (cgroups.chargesWriteback(group)) return works('reads and writes of a sandbox have a bound')
+  return works(
+    'reads and direct writes of a sandbox have a bound; what the kernel writes for it later has none (version 1 of control groups)',
+  )
 }
 
 async function tryFork({ driver, names, source, checkpoint, fork }: Trial): Promise<CheckResult> {
@@ -232,7 +262,7 @@ function freeSubnet(): string {
 }
 
 function guestOf(driver: RuntimeDriver, sandboxId: string): Guest {
-  return createGuest((signal) => driver.dial(sandboxId, signal), { sandboxId })
+  return createGuest((signal) => driver.dial(sandboxId, signal))
 }
 
 function freshId(prefix: 'sb' | 'cp'): string {

@@ -10,10 +10,11 @@ import { dataFolderCheck, imageChecks, imageFolderCheck, quarantineCheck, runFol
 import { cgroupCheck, containerCheck, kernelCheck, nodeCheck, userNamespaceCheck } from './machine.ts'
 import { dnsmasqCheck, linksCheck, nftablesCheck } from './network.ts'
 import { optionalChecks, runcCheck } from './programs.ts'
+import { runcFixesCheck } from './runc-fixes.ts'
 import { warmPoolCheck } from './warm-pool.ts'
 
-export type { CheckReport } from './check.ts'
-export { inspectHost } from './inspect.ts'
+export { works, type CheckReport, type HostCheck } from './check.ts'
+export { harmlessChecks, inspectHost } from './inspect.ts'
 
 /**
  * What a machine must offer before setup or a server changes it. Each check takes some milliseconds and leaves nothing. The
@@ -45,6 +46,7 @@ const hostChecks: readonly HostCheck[] = [
   runFolderCheck,
   quarantineCheck,
   runcCheck,
+  runcFixesCheck,
   overlayCheck,
   diskPoolCheck,
   linksCheck,
@@ -58,11 +60,14 @@ const hostChecks: readonly HostCheck[] = [
 ]
 
 /**
- * Runs all checks one after the other, then starts, forks and wakes a sandbox with the driver, and yields each result as it
- * comes. Never throws for a failed check.
+ * Runs all checks one after the other, those of other parts of the server too, then starts, forks and wakes a sandbox with the driver, and
+ * yields each result as it comes. Never throws for a failed check.
  */
-export async function* checkHost(options: DoctorOptions): AsyncGenerator<CheckReport> {
-  for (const check of hostChecks) {
+export async function* checkHost(
+  options: DoctorOptions,
+  others: readonly HostCheck[] = [],
+): AsyncGenerator<CheckReport> {
+  for (const check of [...hostChecks, ...others]) {
     yield { name: check.name, required: check.required, ...(await resultOf(check, options)) }
   }
   yield* tryDriver(options)

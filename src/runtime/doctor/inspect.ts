@@ -9,7 +9,7 @@ import { dnsmasqCheck, linksCheck, nftablesCheck } from './network.ts'
  * The checks that may run beside a server: they read, or try something in namespaces that end with the program. None makes a mount,
  * a loop device or a container, writes to a disk, or loads a profile.
  */
-const harmlessChecks: readonly HostCheck[] = [
+export const harmlessChecks: readonly HostCheck[] = [
   containerCheck,
   nodeCheck,
   kernelCheck,

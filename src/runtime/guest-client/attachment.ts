@@ -12,7 +12,7 @@ import { Condition } from './condition.ts'
 const creditBytes = 512 * 1024
 /** Bound of the waiting events: many tiny ones cost more than their bytes. Later frames, receipts too, wait in the guest. */
 const eventsMax = 1024
-/** Credit is returned in portions. */
+/** Credit is returned in portions, and sooner when little is left: the guest lets a reader go that returns none. */
 const creditPortionBytes = 64 * 1024
 /** Input of all waiting writes. */
 const inputQueueBytesMax = 16 * 1024 * 1024
@@ -60,6 +60,8 @@ export class GuestAttachment implements Attachment {
   #live = false
   #acknowledged = 0
   #acknowledgedSent = 0
+  /** The reader comes back by another attachment. */
+  #comesBack = false
   #state: 'open' | 'exited' | 'failed' | 'closed' = 'open'
   #failure: unknown
 
@@ -83,7 +85,8 @@ export class GuestAttachment implements Attachment {
     this.#finish('failed', this.#signal?.reason)
   }
 
-  close(): void {
+  close({ comesBack = false }: { comesBack?: boolean } = {}): void {
+    if (comesBack) this.#comesBack = true
     this.#finish('closed')
   }
 
@@ -113,7 +116,7 @@ export class GuestAttachment implements Attachment {
   #consumed(bytes: number): void {
     this.#waitingBytes -= bytes
     this.#consumedBytes += bytes
-    if (this.#consumedBytes >= creditPortionBytes) this.#changed.notify()
+    if (this.#consumedBytes >= creditPortionBytes || this.#credit < creditPortionBytes) this.#changed.notify()
   }
 
   async acknowledge(offset: number): Promise<void> {
@@ -244,7 +247,7 @@ export class GuestAttachment implements Attachment {
         if (this.#acknowledged > this.#acknowledgedSent) {
           this.#acknowledgedSent = this.#acknowledged
           await connection.send(frameKind.acknowledge, uint64(this.#acknowledged), wait)
-        } else if (this.#consumedBytes >= creditPortionBytes) {
+        } else if (this.#consumedBytes >= (this.#credit < creditPortionBytes ? 1 : creditPortionBytes)) {
           const portion = this.#consumedBytes
           this.#consumedBytes = 0
           this.#credit += portion
@@ -273,7 +276,9 @@ export class GuestAttachment implements Attachment {
         await this.#changed.wait()
         continue
       }
-      this.#handle(await connection.readFrame({ signal: this.#signal }))
+      const frame = await connection.readFrame({ signal: this.#signal })
+      if (frame.kind === frameKind.result) await parseAnswer(frame.payload, z.never())
+      else this.#handle(frame)
       this.#changed.notify()
     }
   }
@@ -288,7 +293,9 @@ export class GuestAttachment implements Attachment {
       this.#position = offset + data.length
       this.#resumeAt = this.#position
       this.#waitingBytes += data.length
-      this.#events.push({ type: 'output', stream: kind === frameKind.stdout ? 'stdout' : 'stderr', offset, data })
+      const stream = kind === frameKind.stdout ? 'stdout' : 'stderr'
+      // The last byte of the offset is free from here on.
+      this.#events.push({ type: 'output', stream, offset, data, headed: payload.subarray(7) })
     } else if (kind === frameKind.replayed) {
       const offset = integerPayload(payload)
       if (this.#live) throw nonsense('a second end of what was kept')
@@ -300,21 +307,28 @@ export class GuestAttachment implements Attachment {
       const bytes = integerPayload(payload)
       if (bytes === 0 || !this.#input.take(bytes)) throw nonsense('no input taken, or more than sent')
     } else if (kind === frameKind.exit) {
-      const exitCode = payload.length === 4 ? payload.readInt32BE(0) : -1
+      const timedOut = payload.length === 5 && payload[4] === 1
+      const exitCode = payload.length === 4 || timedOut ? payload.readInt32BE(0) : -1
       if (exitCode < 0 || exitCode > 255) throw nonsense('an impossible exit code')
-      this.#events.push({ type: 'exit', exitCode })
+      this.#events.push({ type: 'exit', exitCode, ...(timedOut ? { timedOut } : {}) })
       this.#finish('exited')
-    } else if (kind === frameKind.result) {
-      parseAnswer(payload, z.never())
     } else {
       throw nonsense('a frame of another operation')
     }
+  }
+
+  /** Tells the guest that its process need not wait for this client. After a cut it waits for a while: the client may come back. */
+  #leave(): void {
+    const connection = this.#connection
+    if (connection === undefined || connection.closed || connection.frozen !== undefined || this.#comesBack) return
+    connection.send(frameKind.leave, Buffer.alloc(0), {}).catch(() => undefined)
   }
 
   #finish(state: 'exited' | 'failed' | 'closed', failure?: unknown): void {
     if (this.#state === 'open') {
       this.#state = state
       this.#failure = failure
+      if (state !== 'exited') this.#leave()
     } else if (this.#state === 'exited' && state === 'closed') {
       this.#state = state
     }

@@ -1,10 +1,17 @@
 import type { Duplex } from 'node:stream'
 import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
+import { exceededBound, type JsonBounds } from '../../lib/json.ts'
+import { parseJsonObject } from '../../lib/json-values.ts'
+import { firstFault } from '../../lib/first-fault.ts'
 import { FairYield } from '../../lib/async/fair-yield.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
 
+/** Of an answer: the longest is a list of ports. */
+const answerBounds: JsonBounds = { valuesMax: 20_000, depthMax: 16, fieldsMax: 1000 }
+/** Parsed at once, whatever is in it. */
+const shortBytes = 8 * 1024
 /** A chunk up to this size is joined with one behind it that is no smaller. */
 const joinedBytesMax = 4096
 /** Frames that are read in a row: tiny ones cost far more than their bytes. */
@@ -121,7 +128,7 @@ export class GuestConnection {
     if (line.length > lineBytesMax) throw new ServiceError('too_large', 'the request to the sandbox is too large')
     const deadline = new Deadline(wait)
     await this.#write([line], deadline)
-    return parseAnswer(await this.#readLine(deadline), schema)
+    return await parseAnswer(await this.#readLine(deadline), schema)
   }
 
   async #readLine(deadline: Deadline): Promise<Buffer> {
@@ -288,9 +295,9 @@ class Deadline {
  * Checks an answer: throws its fault, or `unavailable` for an answer of another shape. A guest's `internal_error`, which only
  * older guests send, is `unavailable` too: it is no fault of this server.
  */
-export function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): T {
-  const value = parseJson(bytes)
-  const fault = guestFaultSchema.safeParse(value)
+export async function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): Promise<T> {
+  const value = await parseJson(bytes, answerBounds)
+  const fault = guestFaultSchema.safeParse(value, firstFault)
   if (fault.success) {
     const { code, message } = fault.data
     if (code === 'internal_error') throw new ServiceError('unavailable', `the sandbox failed: ${message}`)
@@ -299,18 +306,27 @@ export function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): T {
   return check(value, schema)
 }
 
-export function parseValue<T>(bytes: Buffer, schema: z.ZodType<T>): T {
-  return check(parseJson(bytes), schema)
+export async function parseValue<T>(
+  bytes: Buffer,
+  schema: z.ZodType<T>,
+  bounds: JsonBounds = answerBounds,
+): Promise<T> {
+  return check(await parseJson(bytes, bounds), schema)
 }
 
 export function check<T>(value: unknown, schema: z.ZodType<T>): T {
-  const result = schema.safeParse(value)
+  const result = schema.safeParse(value, firstFault)
   if (!result.success) throw nonsense('its answer has another shape', result.error)
   return result.data
 }
 
-function parseJson(bytes: Buffer): unknown {
+async function parseJson(bytes: Buffer, bounds: JsonBounds): Promise<unknown> {
+  if (bytes.length > shortBytes && (await exceededBound(bytes, bounds)) !== undefined) {
+    throw nonsense('its answer has too many values')
+  }
   try {
+    // A line is an object, and may be longer than a frame.
+    if (bytes.length > payloadBytesMax) return await parseJsonObject(bytes)
     return JSON.parse(bytes.toString('utf8'))
   } catch (error) {
     throw nonsense('its answer is not JSON', error)

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import { frameKind, readSchema } from '../../protocol/guest.ts'
-import type { FileStat } from '../../sandbox/ports/guest.ts'
+import type { FileStat, ReadFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
 import { fileStat } from './port-values.ts'
 
@@ -13,12 +13,12 @@ import { fileStat } from './port-values.ts'
 export async function openFile(
   reopen: Reopen,
   path: string,
-  range: { start?: number; end?: number },
+  { user, ...range }: ReadFileOptions,
   timeouts: Timeouts,
 ): Promise<{ stat: FileStat; body: Readable }> {
   const ask = (start: number | undefined, end: number | undefined) =>
     reopen(async (connection) => {
-      const request = { op: 'read', path, start, end }
+      const request = { op: 'read', path, start, end, user }
       return { connection, answer: await connection.ask(request, readSchema, { timeoutMs: timeouts.answerMs }) }
     })
   const first = await ask(range.start, range.end)
@@ -52,7 +52,7 @@ export async function openFile(
     for (;;) {
       try {
         const frame = await connection.readFrame({ timeoutMs: timeouts.idleMs })
-        if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
+        if (frame.kind === frameKind.result) await parseAnswer(frame.payload, z.never())
         if (frame.kind === frameKind.end && left === 0) return null
         left -= frame.payload.length
         if (frame.kind !== frameKind.data || frame.payload.length === 0 || left < 0) {

@@ -1,16 +1,17 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { execFile, execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { closeSync, mkdirSync, openSync } from 'node:fs'
+import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs'
 import { chmod, chown, mkdir, mkdtemp, readdir, readFile, readlink } from 'node:fs/promises'
 import { rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { PassThrough, Readable } from 'node:stream'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
+import type { ReadFileOptions } from '../../sandbox/ports/guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 const machine = await GuestProcess.startForFile()
@@ -22,8 +23,8 @@ function bodyOf(...chunks: (string | Buffer)[]): Readable {
   return Readable.from(chunks.map((chunk) => Buffer.from(chunk)))
 }
 
-async function read(path: string, range?: { start?: number; end?: number }): Promise<string> {
-  const { body } = await guest.readFile(path, range)
+async function read(path: string, options?: ReadFileOptions): Promise<string> {
+  const { body } = await guest.readFile(path, options)
   return Buffer.concat(await body.toArray()).toString()
 }
 
@@ -94,6 +95,18 @@ test('files: a range is read up to the end of the file', async () => {
 
 test('files: a file without a size is read to its end', async () => {
   assert.match(await read('/proc/version'), /^Linux version /)
+  assert.equal(await read('/proc/kallsyms'), readFileSync('/proc/kallsyms', 'utf8'))
+})
+
+test('files: a size that is made up is neither told nor waited for', async () => {
+  const path = '/sys/kernel/mm/transparent_hugepage/enabled'
+  const content = readFileSync(path, 'utf8')
+  assert.ok((await stat(path)).size > content.length)
+  assert.equal(await read(path), content)
+  assert.equal(await read(path, { start: 2, end: 4 }), content.slice(2, 5))
+  for (const each of [path, '/proc/version', '/proc/cpuinfo']) {
+    assert.equal((await guest.stat(each)).size, Buffer.byteLength(await read(each)), each)
+  }
 })
 
 test('files: an existing file keeps its mode and owner, a new one gets those of the request', async () => {
@@ -105,11 +118,115 @@ test('files: an existing file keeps its mode and owner, a new one gets those of 
   const kept = await stat(path)
   assert.deepEqual([kept.mode & 0o7777, kept.uid, kept.gid], [0o4751, 65_534, 12])
 
-  const made = join(folder, 'of/nobody')
+  const made = join(await folderOf(65_534), 'of/nobody')
   await guest.writeFile(made, bodyOf('x'), { mode: 0o600, user: 'nobody' })
-  const [file, parent] = [await stat(made), await stat(join(folder, 'of'))]
+  const [file, parent] = [await stat(made), await stat(dirname(made))]
   assert.deepEqual([file.mode & 0o7777, file.uid, parent.mode & 0o7777, parent.uid], [0o600, 65_534, 0o755, 65_534])
   await refuses(guest.writeFile(made, bodyOf('x'), { user: 'no-such-user' }), 'invalid_request', /^user/)
+})
+
+/** A folder that belongs to a user, below folders that let everybody pass. */
+async function folderOf(uid: number): Promise<string> {
+  for (const above of [machine.folder, folder]) await chmod(above, 0o755)
+  const own = await mkdtemp(join(folder, 'own-'))
+  await chown(own, uid, uid)
+  await chmod(own, 0o755)
+  return own
+}
+
+test('files: a call with a user has the rights of that user and no more, whatever a link says', async () => {
+  const home = await folderOf(65_534)
+  const closed = await folderOf(0)
+  const [secret, inside] = [join(closed, 'secret'), join(closed, 'inside/file')]
+  await mkdir(dirname(inside), { mode: 0o700 })
+  for (const file of [secret, inside]) await writeFile(file, 'of root', { mode: 0o600 })
+  await symlink(secret, join(home, 'to-file'))
+  await symlink(dirname(inside), join(home, 'to-folder'))
+  await symlink(join(closed, 'new'), join(home, 'to-nothing'))
+  const user = 'nobody'
+  const written = (path: string) => guest.writeFile(path, bodyOf('of nobody'), { user })
+  for (const refused of [
+    () => guest.readFile(join(home, 'to-file'), { user }),
+    () => guest.readFile(secret, { user }),
+    () => guest.stat(join(home, 'to-file'), user),
+    () => guest.list(join(home, 'to-folder'), user),
+    () => guest.readFile(join(home, 'to-folder/file'), { user }),
+    () => written(join(home, 'to-file')),
+    () => written(join(home, 'to-folder/file')),
+    () => written(join(home, 'to-folder/new')),
+    () => written(join(home, 'to-nothing')),
+    () => written(join(closed, 'new')),
+    () => guest.mkdir(join(home, 'to-folder/new'), user),
+    () => guest.mkdir(join(closed, 'new'), user),
+    () => guest.remove(join(home, 'to-folder/file'), user),
+    () => guest.remove(secret, user),
+    () => guest.readFile('/proc/1/environ', { user }),
+  ]) {
+    await refuses(refused(), 'forbidden', /Permission denied|not permitted/, String(refused))
+  }
+  assert.deepEqual((await readdir(closed)).toSorted(), ['inside', 'secret'])
+  for (const file of [secret, inside]) assert.equal(await readFile(file, 'utf8'), 'of root')
+
+  // What is the user's works, and belongs to it; root, and a call without a user, may do all.
+  await written(join(home, 'a/b'))
+  assert.equal(await read(join(home, 'a/b'), { user }), 'of nobody')
+  assert.deepEqual([(await stat(join(home, 'a'))).uid, (await stat(join(home, 'a/b'))).uid], [65_534, 65_534])
+  await guest.mkdir(join(home, 'c'), user)
+  assert.deepEqual(
+    (await guest.list(home, user)).map(({ name }) => name),
+    ['a', 'c', 'to-file', 'to-folder', 'to-nothing'],
+  )
+  await guest.remove(join(home, 'a'), user)
+  for (const options of [{}, { user: 'root' }, { user: '0' }])
+    assert.equal(await read(join(home, 'to-file'), options), 'of root')
+  await guest.remove(join(home, 'to-folder/file'), 'root')
+  await assert.rejects(stat(inside), { code: 'ENOENT' })
+})
+
+test('files: a user replaces a file that it may write, and not one that it may only remove', async () => {
+  const home = await folderOf(65_534)
+  const [shared, guarded] = [join(home, 'shared'), join(home, 'guarded')]
+  await writeFile(shared, 'old')
+  await chown(shared, 0, 12)
+  await chmod(shared, 0o662)
+  await writeFile(guarded, 'old', { mode: 0o644 })
+  await guest.writeFile(shared, bodyOf('new'), { user: '65534:12' })
+  const now = await stat(shared)
+  assert.deepEqual([now.uid, now.gid, now.mode & 0o777, await readFile(shared, 'utf8')], [65_534, 12, 0o662, 'new'])
+  await refuses(guest.writeFile(guarded, bodyOf('new'), { user: 'nobody' }), 'forbidden')
+  assert.equal(await readFile(guarded, 'utf8'), 'old')
+  // The group behind a colon is the only one.
+  await chmod(guarded, 0o640)
+  await chown(guarded, 0, 12)
+  assert.equal(await read(guarded, { user: '65534:12' }), 'old')
+  await refuses(guest.readFile(guarded, { user: '65534:13' }), 'forbidden')
+  // No file of root, and none with root's rights, comes of it.
+  await guest.writeFile(join(home, 'suid'), bodyOf('x'), { mode: 0o4755, user: 'nobody' })
+  assert.equal((await stat(join(home, 'suid'))).uid, 65_534)
+  assert.deepEqual(await temporaries(), [])
+})
+
+test('files: a link that is swapped while a user reads never shows more than that user may see', async () => {
+  const home = await folderOf(65_534)
+  const secret = join(await folderOf(0), 'secret')
+  await writeFile(secret, 'of root', { mode: 0o600 })
+  const [own, link] = [join(home, 'own'), join(home, 'link')]
+  await writeFile(own, 'of nobody')
+  const swapping = execFile('sh', ['-c', `while ln -sfn ${own} ${link} && ln -sfn ${secret} ${link}; do :; done`])
+  try {
+    await eventually('the link is there', async () => (await readlink(link).catch(() => '')) !== '')
+    const seen = new Set<string>()
+    for (let round = 0; round < 300; round++) {
+      const text = await read(link, { user: 'nobody' }).catch((error: unknown) =>
+        isServiceError(error) ? error.code : String(error),
+      )
+      seen.add(text)
+    }
+    assert.ok(!seen.has('of root'), [...seen].join())
+  } finally {
+    swapping.kill('SIGKILL')
+    await once(swapping, 'exit')
+  }
 })
 
 test('files: a body that breaks off leaves the old file and nothing else', async () => {
@@ -157,6 +274,23 @@ test('files: a body past its bound is refused and not destroyed', async () => {
   assert.deepEqual(await temporaries(), [])
 })
 
+test('files: a full disk is a refusal of its own, leaves the old file and takes smaller ones', async () => {
+  const small = join(folder, 'small')
+  await mkdir(small)
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,nr_inodes=5', 'tmpfs', small])
+  try {
+    await guest.writeFile(join(small, 'kept'), bodyOf('old'))
+    await refuses(guest.writeFile(join(small, 'kept'), bodyOf(Buffer.alloc(2 << 20))), 'disk_full', /No space left/)
+    await refuses(guest.writeFile(join(small, 'new'), bodyOf(Buffer.alloc(2 << 20))), 'disk_full')
+    assert.deepEqual(await readdir(small), ['kept'])
+    assert.equal(await read(join(small, 'kept')), 'old')
+    await guest.writeFile(join(small, 'new'), bodyOf(Buffer.alloc(1 << 19)))
+    await refuses(guest.mkdir(join(small, 'one/two/three')), 'disk_full')
+  } finally {
+    execFileSync('umount', [small])
+  }
+})
+
 test('files: a link is written through and stays a link', async () => {
   await mkdir(join(folder, 'links'))
   const link = join(folder, 'links/link')
@@ -180,6 +314,7 @@ test('files: only a regular file is read or replaced', async () => {
   await eventually('it listens', async () => server.listening)
   for (const path of [fifo, socket, '/dev/null', '/dev/zero']) {
     await refuses(read(path), 'invalid_request', /not a regular file/)
+    await refuses(guest.stat(path), 'invalid_request', /not a regular file/)
     await refuses(guest.writeFile(path, bodyOf('x')), 'invalid_request', /not a regular file/)
   }
   server.close()

@@ -95,14 +95,16 @@ for (const [name, graceMs] of [
   ['in peace', () => 2000],
   ['by force', (round: number) => (round % 2 === 0 ? 0 : 2000)],
 ] as const) {
-  test(`freeze: a flood of lossless output, frozen 20 times ${name}, is whole`, async () => {
-    const id = `flood-${name.replace(' ', '-')}`
-    const argv = ['sh', '-c', `sleep 0.1; ${flood}; sleep 0.5; exit 3`]
-    await guest.spawn({ id, argv, envs: {}, keep: 'lossless' })
-    const reading = follow(await guest.attach(id), true)
-    await freezeTimes(20, graceMs)
-    assert.deepEqual(await reading, { sha: floodSha, bytes: floodBytes, replayed: 1, exits: [3] })
-  })
+  for (const keep of ['lossless', 'tail'] as const) {
+    test(`freeze: a flood of ${keep} output, frozen 20 times ${name}, is whole`, async () => {
+      const id = `flood-${keep}-${name.replace(' ', '-')}`
+      const argv = ['sh', '-c', `sleep 0.1; ${flood}; sleep 0.5; exit 3`]
+      await guest.spawn({ id, argv, envs: {}, keep, readerMs: 60_000 })
+      const reading = follow(await guest.attach(id), keep === 'lossless')
+      await freezeTimes(20, graceMs)
+      assert.deepEqual(await reading, { sha: floodSha, bytes: floodBytes, replayed: 1, exits: [3] })
+    })
+  }
 
   test(`freeze: 10 MiB of input, frozen 20 times ${name}, arrive once and in order`, async () => {
     const id = `cat-${name.replace(' ', '-')}`

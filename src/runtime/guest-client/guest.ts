@@ -55,8 +55,8 @@ export interface GuestClientOptions {
   idleTimeoutMs?: number
   /** Longest wait for a collected answer in frames (a listing, retained output). Default 5 min. */
   collectTimeoutMs?: number
-  /** The sandbox of the guest: collected answers are bounded for each sandbox, and for all together. Default `''`. */
-  sandboxId?: string
+  /** Who is charged for collected answers, which are bounded for each owner, and for all together. Default `''`. */
+  owner?: string
   /** Default one for the process. */
   listings?: BodyBudget
 }
@@ -94,15 +94,22 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
   const collection: Collection = {
     timeouts,
     listings: options.listings ?? processListings,
-    sandboxId: options.sandboxId ?? '',
+    owner: options.owner ?? '',
   }
-
-  const once = <T>(use: Use<T>) => connectOnce(dial, use)
 
   async function ask<T>(request: object, schema: z.ZodType<T>, signal?: AbortSignal, extraMs = 0): Promise<T> {
     const wait = { timeoutMs: timeouts.answerMs + extraMs, signal }
     return connectOnce(dial, (connection) => connection.ask(request, schema, wait), signal)
   }
+
+  /** For what changes nothing: a freeze that cuts it off begins it again. */
+  const look = <T>(use: Use<T>) => reopen((connection) => useUp(connection, use))
+
+  const lookUp = <T>(request: object, schema: z.ZodType<T>, signal?: AbortSignal): Promise<T> =>
+    reopen(
+      (connection) => useUp(connection, (on) => on.ask(request, schema, { timeoutMs: timeouts.answerMs, signal })),
+      signal,
+    )
 
   /** Like `connect`, for a repeatable request: after a freeze for a checkpoint it opens another connection. */
   async function reopen<T>(use: Use<T>, signal?: AbortSignal): Promise<T> {
@@ -158,7 +165,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       }
       connection.once('freeze', onFreeze)
       try {
-        await ask({ op: 'check-port', port }, okSchema, signal)
+        await lookUp({ op: 'check-port', port }, okSchema, signal)
       } catch (error) {
         connection.destroy()
         if (isUnknownOperation(error)) return undefined
@@ -176,7 +183,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
   return {
     async hello(signal) {
-      const { version } = await ask({ op: 'hello' }, helloSchema, signal)
+      const { version } = await lookUp({ op: 'hello' }, helloSchema, signal)
       return { version }
     },
 
@@ -195,7 +202,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     async processes() {
-      return once(async (connection) => {
+      return look(async (connection) => {
         await connection.ask({ op: 'processes' }, okSchema, { timeoutMs: timeouts.answerMs })
         return readEntries(connection, processItems, collection)
       })
@@ -214,13 +221,13 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       }, signal)
     },
 
-    output: (processId, bytesMax) => once((connection) => readOutput(connection, processId, timeouts, bytesMax)),
+    output: (processId, bytesMax) => look((connection) => readOutput(connection, processId, timeouts, bytesMax)),
 
-    async attach(processId: string, { offset = 0, signal }: AttachOptions = {}): Promise<Attachment> {
+    async attach(processId: string, { offset = 0, stallMs, signal }: AttachOptions = {}): Promise<Attachment> {
       const client = randomUUID()
       const join: Join = (position, end) =>
         reopen(async (connection) => {
-          const request = { op: 'attach', id: processId, client, ...position }
+          const request = { op: 'attach', id: processId, client, ...position, ...defined({ stallMs }) }
           const wait = { timeoutMs: timeouts.answerMs, signal: end }
           return { connection, answer: await connection.ask(request, attachSchema, wait) }
         }, end)
@@ -231,24 +238,24 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     resize: (processId, cols, rows) => command({ op: 'resize', id: processId, cols, rows }),
     release: (processId) => command({ op: 'release', id: processId }),
 
-    async stat(path) {
-      return fileStat((await ask({ op: 'stat', path }, statAnswerSchema)).stat)
+    async stat(path, user) {
+      return fileStat((await lookUp({ op: 'stat', path, ...defined({ user }) }, statAnswerSchema)).stat)
     },
 
-    list: (path) => once((connection) => listFolder(connection, path, collection)),
+    list: (path, user) => look((connection) => listFolder(connection, { path, ...defined({ user }) }, collection)),
     mkdir: (path, user) => command({ op: 'mkdir', path, ...defined({ user }) }),
-    remove: (path) => command({ op: 'remove', path }, removeTimeoutMs),
-    readFile: (path, range = {}) => openFile(reopen, path, range, timeouts),
+    remove: (path, user) => command({ op: 'remove', path, ...defined({ user }) }, removeTimeoutMs),
+    readFile: (path, reading = {}) => openFile(reopen, path, reading, timeouts),
 
     writeFile: (path: string, body: Readable, writeOptions: WriteFileOptions = {}) =>
       storeFile(reopen, path, body, writeOptions, timeouts),
 
     async ports() {
-      return (await ask({ op: 'ports' }, portsSchema)).ports.toSorted((a, b) => a - b)
+      return (await lookUp({ op: 'ports' }, portsSchema)).ports.toSorted((a, b) => a - b)
     },
 
     async listeners() {
-      const { listeners, ports } = await ask({ op: 'ports', listeners: true }, listenersSchema)
+      const { listeners, ports } = await lookUp({ op: 'ports', listeners: true }, listenersSchema)
       if (listeners !== undefined) {
         return listeners.map(({ port, address, pid, command: line }) => {
           return { port, address, ...defined({ pid, command: line?.toWellFormed() }) }
@@ -269,7 +276,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     systemProcesses: () =>
-      once(async (connection) => {
+      look(async (connection) => {
         await connection.ask({ op: 'system-processes' }, okSchema, { timeoutMs: timeouts.answerMs })
         return readEntries(connection, systemProcessItems, collection)
       }).catch(asNotImplemented),
@@ -353,13 +360,14 @@ async function connect<T>(dial: GuestDial, use: Use<T>, signal?: AbortSignal): P
 }
 
 /** Like `connect`, and closes the connection at the end of `use`. */
-async function connectOnce<T>(dial: GuestDial, use: Use<T>, signal?: AbortSignal): Promise<T> {
-  const close = async (connection: GuestConnection) => {
-    const result = await use(connection)
-    connection.close()
-    return result
-  }
-  return connect(dial, close, signal)
+function connectOnce<T>(dial: GuestDial, use: Use<T>, signal?: AbortSignal): Promise<T> {
+  return connect(dial, (connection) => useUp(connection, use), signal)
+}
+
+async function useUp<T>(connection: GuestConnection, use: Use<T>): Promise<T> {
+  const result = await use(connection)
+  connection.close()
+  return result
 }
 
 async function readOutput(
@@ -396,7 +404,7 @@ async function readOutputFrames(
   for (;;) {
     const { kind, payload } = await connection.readFrame(wait())
     if (kind === frameKind.end) {
-      const { truncated } = parseValue(payload, outputEndSchema)
+      const { truncated } = await parseValue(payload, outputEndSchema)
       return { stdout: stdout.bytes, stderr: stderr.bytes, truncated }
     }
     if (kind !== frameKind.stdout && kind !== frameKind.stderr) throw nonsense('a frame of another operation')

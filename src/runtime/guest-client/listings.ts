@@ -12,19 +12,24 @@ import {
   type WaitOptions,
 } from './connection.ts'
 import { ServiceError } from '../../errors.ts'
+import { TimeSlice } from '../../lib/async/time-slice.ts'
 import { BodyBudget } from '../../lib/body-budget.ts'
+import type { JsonBounds } from '../../lib/json.ts'
+import { sortedInSlices } from '../../lib/sorted.ts'
 import { fileStat } from './port-values.ts'
 
 const entriesMax = 100_000
 /** Room for that many entries with paths and names of some 250 bytes; the guest refuses longer lists with `too_large`. */
 const listBytesMax = 32 * 1024 * 1024
 const listSchema = z.array(z.unknown())
-/** JSON that is being collected, of all sandboxes together; its parsed values take a few times as much. */
+/** Of one frame, whose entries have some hundred bytes each. */
+const frameBounds: JsonBounds = { valuesMax: 32_768, depthMax: 8, fieldsMax: 64 }
+/** JSON that is being collected, of all owners together; its parsed values take a few times as much. */
 const listingsBytesMax = 192 * 1024 * 1024
 /** Small listings always pass. */
 const listingFreeBytes = 64 * 1024
 
-/** One for the process: root in a sandbox can answer many calls at once with the longest lists and never end them. */
+/** One for the process: root in a sandbox can answer many calls at once with the longest lists, and take minutes for each. */
 export const processListings = new BodyBudget(listingsBytesMax, {
   ownerBytesMax: listBytesMax,
   freeBytes: listingFreeBytes,
@@ -34,8 +39,8 @@ export const processListings = new BodyBudget(listingsBytesMax, {
 export interface Collection {
   timeouts: Timeouts
   listings: BodyBudget
-  /** The owner of the share of `listings`. */
-  sandboxId: string
+  /** Of the share of `listings`. */
+  owner: string
 }
 
 /** Returns the wait for the next frame of an answer whose collection begins now. */
@@ -58,26 +63,30 @@ export interface Items<G, T> {
 export async function readEntries<G, T>(
   connection: GuestConnection,
   { schema, convert, countMax }: Items<G, T>,
-  { timeouts, listings, sandboxId }: Collection,
+  { timeouts, listings, owner }: Collection,
 ): Promise<T[]> {
-  using share = listings.open(sandboxId)
+  using share = listings.open(owner)
   const entries: T[] = []
   const wait = collecting(timeouts)
+  const slice = new TimeSlice()
   let bytes = 0
   for (;;) {
     const frame = await connection.readFrame(wait())
     if (frame.kind === frameKind.end) return entries
-    if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
+    if (frame.kind === frameKind.result) await parseAnswer(frame.payload, z.never())
     if (frame.kind !== frameKind.entries) throw nonsense('a frame of another operation')
     bytes += frame.payload.length
     if (bytes > listBytesMax) throw nonsense('a listing is too long')
     if (!share.take(frame.payload.length)) throw new ServiceError('unavailable', 'too many long lists at the moment')
     await guestYield.next()
-    const found = parseValue(frame.payload, listSchema)
+    const found = await parseValue(frame.payload, listSchema, frameBounds)
     if (found.length === 0) throw nonsense('an empty list')
     if (entries.length + found.length > countMax) throw nonsense('a listing is too long')
     // One by one, so that the first that is wrong ends it: a check of all would collect what is wrong with each.
-    for (const item of found) entries.push(convert(check(item, schema)))
+    for (const item of found) {
+      await slice.next()
+      entries.push(convert(check(item, schema)))
+    }
   }
 }
 
@@ -85,10 +94,10 @@ const entryItems: Items<GuestEntry, DirectoryEntry> = { schema: entrySchema, con
 
 export async function listFolder(
   connection: GuestConnection,
-  path: string,
+  folder: { path: string; user?: string },
   collection: Collection,
 ): Promise<DirectoryEntry[]> {
-  await connection.ask({ op: 'list', path }, okSchema, { timeoutMs: collection.timeouts.answerMs })
+  await connection.ask({ op: 'list', ...folder }, okSchema, { timeoutMs: collection.timeouts.answerMs })
   const entries = await readEntries(connection, entryItems, collection)
-  return entries.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
+  return await sortedInSlices(entries, (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
 }

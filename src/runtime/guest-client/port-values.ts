@@ -12,9 +12,14 @@ function isoSeconds(seconds: number): string {
   return `${new Date(inside * 1000).toISOString().slice(0, 19)}Z`
 }
 
-export function processInfo({ startedSeconds, endedSeconds, exitCode, ...process }: GuestProcess): ProcessInfo {
+export function processInfo(told: GuestProcess): ProcessInfo {
+  const { startedSeconds, endedSeconds, exitCode, timedOut, ...process } = told
   const endedAt = endedSeconds === undefined ? undefined : isoSeconds(endedSeconds)
-  return { ...process, ...defined({ exitCode, endedAt }), startedAt: isoSeconds(startedSeconds) }
+  return {
+    ...process,
+    ...defined({ exitCode, endedAt, timedOut: timedOut || undefined }),
+    startedAt: isoSeconds(startedSeconds),
+  }
 }
 
 const states: Record<string, SystemProcess['state']> = {

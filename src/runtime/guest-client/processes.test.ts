@@ -124,6 +124,24 @@ test('process: a program that cannot be executed ends as in a shell', async () =
   assert.match(plain.stderr, /cannot execute: Permission denied/)
 })
 
+test('process: a program that is there and whose interpreter is missing says which', async () => {
+  const script = join(machine.folder, 'script')
+  await writeFile(script, '#!/opt/python9 -u\nprint()\n', { mode: 0o755 })
+  const message = `${script}: its interpreter /opt/python9 does not exist\n`
+  const direct = await run([script])
+  assert.deepEqual([direct.exitCode, direct.stderr, direct.pid], [127, message, 0])
+  const named = await run(['script'], { envs: { PATH: `/none:${machine.folder}` } })
+  assert.equal(named.stderr, message.replace(script, 'script'))
+  const relative = await run(['./script'], { cwd: machine.folder })
+  assert.equal(relative.stderr, message.replace(script, './script'))
+  // As an editor of another system leaves it, and as a hostile one would.
+  await writeFile(script, '#!/bin/sh\r\necho\r\n', { mode: 0o755 })
+  assert.match((await run([script])).stderr, /its interpreter \/bin\/sh\\r does not exist/)
+  await writeFile(script, '#!/\u001b[2J\n', { mode: 0o755 })
+  // oxlint-disable-next-line no-control-regex -- the escape is what must not come
+  assert.doesNotMatch((await run([script])).stderr, /\u001b/)
+})
+
 test('process: a wrong request names its field and starts nothing', async () => {
   const known = (await guest.processes()).length
   const wrong: [Partial<SpawnRequest>, RegExp][] = [
@@ -182,12 +200,16 @@ test('process: a timeout kills its group and other groups of the session, and an
   const file = join(machine.folder, 'child')
   for (const start of ['', 'set -m; ']) {
     const argv = ['bash', '-c', `${start}sleep 1000 & echo $! > ${file}; wait`]
-    assert.equal((await run(argv, { timeoutMs: 300 })).exitCode, 124)
+    const { exitCode, timedOut } = await run(argv, { timeoutMs: 300 })
+    assert.deepEqual([exitCode, timedOut], [124, true])
     const child = Number(await readFile(file, 'utf8'))
     await eventually('the child is dead', async () => !(await lives(child)))
   }
   // A timeout that is not over leaves the exit code.
   assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
+  // An exit of its own with that status is none.
+  const own = await shell('exit 124', { timeoutMs: 60_000 })
+  assert.deepEqual([own.exitCode, own.timedOut], [124, undefined])
 })
 
 test('process: signals reach the group; the exit code is 128 + n', async () => {

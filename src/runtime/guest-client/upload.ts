@@ -6,6 +6,9 @@ import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
 import { Condition } from './condition.ts'
 
+/** The guest brings a file that replaces another to the disk before it answers: 10 MB each second are few for a disk. */
+const slowestDiskBytesPerMs = 10_000
+
 type Written = z.infer<typeof writtenSchema>
 
 /**
@@ -83,7 +86,8 @@ async function sendOn(
       send().then(
         () => {
           // The result can arrive before the last bytes are sent.
-          if (!connection.closed) timer = setTimeout(() => connection.close(), timeouts.answerMs)
+          const resultMs = timeouts.answerMs + source.sentBytes / slowestDiskBytesPerMs
+          if (!connection.closed) timer = setTimeout(() => connection.close(), resultMs)
         },
         // Prefer a fault of the guest to this error; without one the end of the connection rejects `refused`.
         (error: unknown) => {
@@ -93,7 +97,7 @@ async function sendOn(
       )
     })
     if (frame.kind !== frameKind.result) throw nonsense('a frame of another operation')
-    const written = parseAnswer(frame.payload, writtenSchema)
+    const written = await parseAnswer(frame.payload, writtenSchema)
     if (finish !== (written.paused === undefined ? 'end' : 'pause')) throw nonsense('a result of another kind')
     return written
   } finally {

@@ -56,8 +56,7 @@ async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxS
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const { volumes = [] } = spec
   for (const { id } of volumes) await mkdir(names.volumeDir(record.id, id), { mode: 0o755, recursive: true })
-  await lxcfs.ensure()
-  const shown = lxcfs.source
+  const shown = await lxcfs.sourceFor(record.id)
   const etc = etcFiles(record, network.subnet)
   const processors = cgroups.processors?.choose(names.cgroup(record.id), spec.cpuCount)
   const config = containerConfig(record, spec, { names, programs, traits, shown, processors })

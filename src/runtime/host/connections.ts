@@ -6,6 +6,20 @@ import { freezeGraceMs, type FreezeReason } from '../../sandbox/ports/runtime-dr
 const waitingDialsMax = 4_096
 /** Per sandbox, open ones and dials together. */
 const connectionsMax = 1_024
+/** Of these to its ports: visitors of a preview must not keep its owner, and hostd's probes, from the guest. */
+const portConnectionsMax = 768
+/** Per owner: sixteen sandboxes that hold all of theirs would be as many as hostd carries. */
+const ownerConnectionsMax = 8_192
+/** To all guests together, as each takes a thread of hostd, whose own bound (`hostd/src/relay/table.rs`) leaves room for probes. */
+const guestConnectionsMax = 15_360
+
+export interface OpenOptions {
+  signal?: AbortSignal | undefined
+  /** Who is charged. Default: nobody. */
+  owner?: string | undefined
+  /** `port`: to a port of the sandbox. `probe`: to its guest, whatever the bounds, because a sandbox without an answer is ended. */
+  kind?: 'guest' | 'port' | 'probe'
+}
 
 /**
  * The connections to one sandbox's guest. Its states:
@@ -15,6 +29,8 @@ const connectionsMax = 1_024
 class GuestConnections {
   readonly #open = new Set<Socket>()
   readonly #dials = new Set<Promise<Socket>>()
+  /** Of both, those to ports. */
+  #ports = 0
   #frozen: { reason: FreezeReason; ended: Promise<void> } | undefined
   #waiting = 0
   #opening = 0
@@ -24,27 +40,56 @@ class GuestConnections {
     return this.#open.size === 0 && this.#opening === 0 && this.#frozen === undefined
   }
 
-  async open(connect: () => Promise<Socket>, signal?: AbortSignal): Promise<Socket> {
+  /** `reserve` counts a connection where others share a bound, and may refuse it; the result is called at its end. */
+  async open(connect: () => Promise<Socket>, reserve: () => () => void, options: OpenOptions): Promise<Socket> {
     this.#opening += 1
     try {
       for (;;) {
-        await this.#thawed(signal)
-        if (this.#open.size + this.#dials.size >= connectionsMax) {
-          throw new ServiceError('unavailable', `the sandbox has ${connectionsMax} connections already`)
-        }
+        await this.#thawed(options.signal)
+        this.#assertRoom(options)
+        const release = this.#count(reserve(), options)
         const dial = connect()
         this.#dials.add(dial)
-        const socket = await dial.finally(() => this.#dials.delete(dial))
+        let socket: Socket
+        try {
+          socket = await dial.finally(() => this.#dials.delete(dial))
+        } catch (error) {
+          release()
+          throw error
+        }
         if (this.#frozen === undefined) {
           this.#open.add(socket)
-          socket.once('close', () => this.#open.delete(socket))
+          socket.once('close', () => {
+            this.#open.delete(socket)
+            release()
+          })
           return socket
         }
         // A freeze began meanwhile and does not know this socket.
         socket.destroy()
+        release()
       }
     } finally {
       this.#opening -= 1
+    }
+  }
+
+  #assertRoom({ kind }: OpenOptions): void {
+    if (kind === 'probe') return
+    if (kind === 'port' && this.#ports >= portConnectionsMax) {
+      throw new ServiceError('unavailable', `the sandbox has ${portConnectionsMax} connections to its ports already`)
+    }
+    if (this.#open.size + this.#dials.size >= connectionsMax) {
+      throw new ServiceError('unavailable', `the sandbox has ${connectionsMax} connections already`)
+    }
+  }
+
+  #count(release: () => void, { kind }: OpenOptions): () => void {
+    if (kind !== 'port') return release
+    this.#ports += 1
+    return () => {
+      this.#ports -= 1
+      release()
     }
   }
 
@@ -54,7 +99,7 @@ class GuestConnections {
     this.#frozen = { reason, ended: promise }
     const left = [...this.#open]
     const closed = left.map((socket) => new Promise<void>((done) => void socket.once('close', () => done())))
-    for (const socket of left) socket.emit('freeze', reason)
+    for (const socket of left) announceFreeze(socket, reason)
     const late = setTimeout(() => left.forEach((socket) => socket.destroy()), freezeGraceMs)
     await Promise.allSettled([...closed, ...this.#dials])
     clearTimeout(late)
@@ -79,13 +124,28 @@ class GuestConnections {
   }
 }
 
+/** Emits `freeze`; for a connection on its way to its owner, who does not listen yet, once somebody does. */
+function announceFreeze(socket: Socket, reason: FreezeReason): void {
+  if (socket.emit('freeze', reason)) return
+  socket.on('newListener', function announceLate(event: string) {
+    if (event !== 'freeze') return
+    socket.off('newListener', announceLate)
+    // It is added after this.
+    queueMicrotask(() => socket.emit('freeze', reason))
+  })
+}
+
 /** The connections to the guests of all sandboxes, by sandbox. */
 export class Connections {
   readonly #guests = new Map<string, GuestConnections>()
+  readonly #byOwner = new Map<string, number>()
+  /** To guests, of all sandboxes. */
+  #toGuests = 0
 
-  /** Opens a connection with `connect` as soon as the sandbox is not frozen. Throws `unavailable`. */
-  async open(id: string, connect: () => Promise<Socket>, signal?: AbortSignal): Promise<Socket> {
-    const socket = await this.#use(id, (guest) => guest.open(connect, signal))
+  /** Opens a connection with `connect` as soon as the sandbox is not frozen. Throws `unavailable`, also where a bound is reached. */
+  async open(id: string, connect: () => Promise<Socket>, options: OpenOptions = {}): Promise<Socket> {
+    const reserve = () => this.#reserve(options)
+    const socket = await this.#use(id, (guest) => guest.open(connect, reserve, options))
     socket.once('close', () => this.#forget(id))
     return socket
   }
@@ -100,6 +160,27 @@ export class Connections {
       thaw()
       this.#forget(id)
     }
+  }
+
+  #reserve({ owner, kind = 'guest' }: OpenOptions): () => void {
+    const isBounded = kind !== 'probe'
+    const ofOwner = owner === undefined ? 0 : (this.#byOwner.get(owner) ?? 0)
+    if (isBounded && ofOwner >= ownerConnectionsMax) {
+      const message = `the sandboxes of the organisation have ${ownerConnectionsMax} connections already`
+      throw new ServiceError('unavailable', message)
+    }
+    if (isBounded && kind !== 'port' && this.#toGuests >= guestConnectionsMax) {
+      throw new ServiceError('unavailable', 'the server has too many connections to sandboxes')
+    }
+    const step = (by: 1 | -1) => {
+      if (kind !== 'port') this.#toGuests += by
+      if (owner === undefined) return
+      const count = (this.#byOwner.get(owner) ?? 0) + by
+      if (count > 0) this.#byOwner.set(owner, count)
+      else this.#byOwner.delete(owner)
+    }
+    step(1)
+    return () => step(-1)
   }
 
   async #use<Result>(id: string, work: (guest: GuestConnections) => Promise<Result>): Promise<Result> {

@@ -2,14 +2,17 @@ import { mkdirSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
+import type { DiskRates } from '../cgroups/disk-rates.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { LazyMemory } from '../criu/lazy-memory.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import { DiskPool, type InodeTemplates } from '../disk/index.ts'
+import { SpaceWatch } from '../disk/space-watch.ts'
 import { ImageImporter } from '../oci-image/importer.ts'
 import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
 import { Registries, type Registry } from '../oci-image/registry.ts'
 import { HostNames } from '../host-names.ts'
+import type { WorkGroups } from '../cgroups/work-groups.ts'
 import { Lxcfs } from '../lxcfs.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
@@ -24,6 +27,8 @@ import { RunningSandboxes } from './running.ts'
 /** More boots than this at once only wait longer for their guests. */
 const bootsAtOnce = Math.max(4, 2 * availableParallelism())
 const lazyBytesMinDefault = 128 * 1024 ** 2
+/** Writes of records, and subvolumes that are made or removed, at a time. */
+export const changesMax = 1024
 
 export interface OciDriverOptions {
   /** What runs the containers: one of `ociRuntimes`. */
@@ -36,6 +41,8 @@ export interface OciDriverOptions {
   subnet: string
   /** Size of the disk pool. Default: 80 % of the free space, at most 256 GiB. */
   diskPoolBytes?: number
+  /** What each sandbox may do with the pool. Default: what it can. */
+  diskRates?: DiskRates | undefined
   /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. Default: 128 MiB. */
   lazyMemoryBytesMin?: number | undefined
   /** How long items stay in quarantine. Default: for ever. */
@@ -60,6 +67,7 @@ export type DriverContext = ReturnType<typeof createContext>
 /** The same while the driver is open. */
 export interface OpenHost extends DriverContext {
   cgroups: Cgroups
+  work: WorkGroups
   criu: CriuProgram
   traits: HostTraits
   templates: InodeTemplates
@@ -75,7 +83,14 @@ export function createContext(options: OciDriverOptions) {
   const subnet = new Subnet(options.subnet)
   const network = new Network({ hash, subnet, runDir, leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
-  const pool = new DiskPool({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
+  const changes = new Semaphore({ permits: changesMax })
+  const pool = new DiskPool({
+    hostd,
+    imageFile: names.poolFile,
+    mountDir: names.poolDir,
+    bytes: diskPoolBytes,
+    changes,
+  })
   const runtime = options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd })
   const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
   const lxcfs = new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log })
@@ -86,8 +101,14 @@ export function createContext(options: OciDriverOptions) {
     hostd,
     runtime,
     pool,
+    space: new SpaceWatch({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, log }),
     network,
-    inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, log }),
+    /**
+     * Whoever writes a record, or makes or removes a subvolume, has a permit meanwhile, and nothing of the kind begins within one. A backup takes
+     * all of them for its cut (`backup-cut.ts`).
+     */
+    changes,
+    inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, changes, log }),
     running: new RunningSandboxes({ names, hostd, runtime, network, lazy, lxcfs }),
     lazy,
     lxcfs,
@@ -96,6 +117,7 @@ export function createContext(options: OciDriverOptions) {
       registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
     }),
     connections: new Connections(),
+    diskRates: options.diskRates,
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,
     livenessTimes: options.livenessTimes ?? livenessTimes,

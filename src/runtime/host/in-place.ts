@@ -1,3 +1,4 @@
+import { ServiceError, isServiceError } from '../../errors.ts'
 import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
 import { asReported, cleanUp, reportOf } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
@@ -8,12 +9,14 @@ import { removeFence } from './fence.ts'
 import { assertStartable } from './integrity.ts'
 import type { Launcher } from './launcher.ts'
 import { basedOn, type SandboxRecord } from './records.ts'
+import { saveForHibernation } from './save-memory.ts'
+import { wakeSaved } from './wake.ts'
 
 /**
  * Puts a sandbox back to a checkpoint: a new disk over the checkpoint's layers, then one write of the record, which is the
- * commit point. All checks come before that, since the processes of a running sandbox end first: to save them in case of a
- * failure would double the cost of each restore. A later failure puts the old record back, and a sandbox that ran boots on its
- * old disk.
+ * commit point. All checks come before that. A running sandbox hibernates first, as two of one id and address cannot run; that costs
+ * each restore a dump. A later failure puts the old record back, and a sandbox that ran goes on from its memory. Where a host cannot
+ * keep memory it boots on its old disk.
  */
 export async function restoreInPlace(
   host: OpenHost,
@@ -25,7 +28,7 @@ export async function restoreInPlace(
   const before = inventory.sandbox(id)
   const { slot, rangeStart } = before
   const from = inventory.checkpoint(checkpointId)
-  const criu = from.memory === undefined ? undefined : assertCriu(host)
+  const criu = from.memory === undefined ? undefined : assertCriu(host).path
   await assertStartable(pool, from, spec, criu)
   const disk = await inventory.nextDisk(before)
   const after: SandboxRecord = { id, rangeStart, slot, disk, ...basedOn(from, before, bootId()) }
@@ -42,18 +45,21 @@ export async function restoreInPlace(
     const releaseAfter = inventory.hold(after)
     const ran = running.isUp(id)
     try {
-      await running.stop(cgroups, id, slot)
-      await inventory.sandboxes.put(after)
-      await launcher.again(host, after, spec, signal)
-    } catch (error) {
-      let isRestarted = false
-      await cleanUp(host, id, async () => {
+      if (ran && host.criu.path !== undefined) await savePresent(host, before)
+      const present = inventory.sandbox(id)
+      const releasePresent = inventory.hold(present)
+      try {
         await running.stop(cgroups, id, slot)
-        await inventory.sandboxes.put(before)
-        if (ran) await launcher.again(host, before, spec)
-        isRestarted = ran
-      })
-      throw isRestarted && signal?.aborted !== true ? onOldDisk(host, id, asReported(error)) : error
+        await inventory.sandboxes.put(after)
+        await launcher.again(host, after, spec, signal, true)
+      } catch (error) {
+        const outcome = await goBack(host, launcher, { present, ran, spec })
+        throw outcome === undefined || signal?.aborted === true
+          ? error
+          : failedWith(host, id, asReported(error), outcome)
+      } finally {
+        releasePresent()
+      }
     } finally {
       releaseAfter()
     }
@@ -61,6 +67,40 @@ export async function restoreInPlace(
     release()
     await removeOtherDisks(host, [before, after])
   }
+}
+
+/** Throws `conflict` when the memory cannot be saved, and then the sandbox runs on. */
+async function savePresent(host: OpenHost, before: SandboxRecord): Promise<void> {
+  try {
+    await saveForHibernation(host, before)
+  } catch (error) {
+    if (!isServiceError(error, 'conflict')) throw error
+    const message = `${error.message}. A restore keeps the present until it has succeeded; a power cycle gives it up`
+    throw new ServiceError('conflict', message, { cause: error })
+  }
+}
+
+/** What has become of a sandbox whose restore failed. */
+type Outcome = 'goes on' | 'on its disk' | 'asleep'
+
+/** Puts the record of before in force again. Undefined for a sandbox that did not run. */
+async function goBack(
+  host: OpenHost,
+  launcher: Launcher,
+  { present, ran, spec }: { present: SandboxRecord; ran: boolean; spec: SandboxSpec },
+): Promise<Outcome | undefined> {
+  const { inventory, running, cgroups } = host
+  const { id, slot, memory } = present
+  let isBack = false
+  await cleanUp(host, id, async () => {
+    await running.stop(cgroups, id, slot)
+    await inventory.sandboxes.put(present)
+    if (ran) await wakeSaved(host, launcher, spec)
+    isBack = true
+  })
+  if (!ran) return undefined
+  if (!isBack) return 'asleep'
+  return memory === undefined ? 'on its disk' : 'goes on'
 }
 
 /** Ends all processes and starts the sandbox anew on its disk, without the memory that was saved. */
@@ -85,12 +125,17 @@ export async function restartInPlace(
   }
 }
 
-/** The error of a restore after which a sandbox that ran has booted on its old disk. */
-function onOldDisk(host: OpenHost, id: string, error: unknown): RestartedOnDiskError {
+const consequences: Record<Outcome, string> = {
+  'goes on': 'the sandbox is as it was, and its processes go on',
+  'on its disk': 'the sandbox was started anew on the disk that it had',
+  asleep: 'the sandbox hibernates, since it could not be brought back at once',
+}
+
+function failedWith(host: OpenHost, id: string, error: unknown, outcome: Outcome): ServiceError {
   const words = { failed: `restoring sandbox ${id} in place`, fallback: 'the checkpoint could not be started' }
   const { code, message } = reportOf(host, error, words)
-  const consequence = 'the sandbox was started anew on the disk that it had'
-  return new RestartedOnDiskError(code, `${message}; ${consequence}`, { cause: error })
+  const told = [code, `${message}; ${consequences[outcome]}`, { cause: error }] as const
+  return outcome === 'on its disk' ? new RestartedOnDiskError(...told) : new ServiceError(...told)
 }
 
 /** Removes the disks of these records but that of the record in force. The next `open` retries a failed removal. */

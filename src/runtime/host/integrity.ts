@@ -1,4 +1,4 @@
-import { ServiceError } from '../../errors.ts'
+import { ServiceError, isServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes, pagesBytes } from '../criu/image-files.ts'
 import { assertProcessorFits } from '../criu/restore.ts'
@@ -35,9 +35,16 @@ export async function hasMemory(pool: IntegrityPool, memory: SavedMemory): Promi
   return memory.bytes !== undefined && (await imagesBytes(pool.path(memory.folder))) === memory.bytes
 }
 
+/** The error of a failed restore: CRIU gives no cause where an image is missing. */
+export async function causeOf(pool: IntegrityPool, memory: SavedMemory, error: unknown): Promise<unknown> {
+  if (!isServiceError(error, 'full_checkpoint_unavailable') || (await hasMemory(pool, memory))) return error
+  const message = 'the memory cannot be restored: its images are incomplete'
+  return new ServiceError('memory_not_restorable', message, { cause: error })
+}
+
 /**
  * Checks all that would make a start from a checkpoint fail and can be seen before it. Throws `not_found` when its disk is
- * incomplete, `full_checkpoint_unavailable` when its memory is, or comes from another processor, `conflict` when the memory is
+ * incomplete, `memory_not_restorable` when its memory is, `full_checkpoint_unavailable` when that comes from another processor, `conflict` when the memory is
  * too large for the sandbox. `criu` is the program that restores it.
  */
 export async function assertStartable(
@@ -52,7 +59,7 @@ export async function assertStartable(
   }
   if (memory === undefined) return
   if (!(await hasMemory(pool, memory))) {
-    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is incomplete`)
+    throw new ServiceError('memory_not_restorable', `the memory of checkpoint ${id} is incomplete`)
   }
   if (criu !== undefined) await assertProcessorFits(criu, pool.path(memory.folder))
   const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)

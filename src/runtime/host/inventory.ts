@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { basename } from 'node:path'
 import { ServiceError } from '../../errors.ts'
+import type { Semaphore } from '../../lib/async/semaphore.ts'
 import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
@@ -34,6 +35,8 @@ export interface InventoryOptions {
   pool: Pick<DiskPool, 'path' | 'list' | 'remove'>
   /** How many addresses the subnet has for sandboxes. */
   slots: number
+  /** See `context.ts`. Absent in tests alone. */
+  changes?: Pick<Semaphore, 'use'>
   log: (message: string) => void
 }
 
@@ -55,9 +58,15 @@ export class Inventory {
 
   constructor(options: InventoryOptions) {
     const { dataDir, hash } = options.names
+    const { changes } = options
     this.#options = options
-    this.sandboxes = new Records<SandboxRecord>(`${dataDir}/sandboxes`, readSandboxRecord, this.#references)
-    this.checkpoints = new Records<CheckpointRecord>(`${dataDir}/checkpoints`, readCheckpointRecord, this.#references)
+    this.sandboxes = new Records<SandboxRecord>(`${dataDir}/sandboxes`, readSandboxRecord, this.#references, changes)
+    this.checkpoints = new Records<CheckpointRecord>(
+      `${dataDir}/checkpoints`,
+      readCheckpointRecord,
+      this.#references,
+      changes,
+    )
     this.quarantine = new Quarantine(dataDir, this.#references)
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
     this.#ranges = new Allocator('user ids for sandboxes and checkpoints', idRangeCount, parseInt(hash, 16))

@@ -6,13 +6,16 @@ import { bootId } from '../process.ts'
 import { DiskBusy, diskOf, limitDisk, makeBundle, makeDisk } from './bundle.ts'
 import type { OpenHost } from './context.ts'
 import { fenceOf, removeFence } from './fence.ts'
+import { runForkHooks } from './fork-hooks.ts'
 import type { SandboxRecord } from './records.ts'
 import type { Supervisor } from './supervisor.ts'
-import { assertMounted } from './volumes.ts'
 
 /** Starts sandboxes whose records are written. The caller cleans up after a failure. */
 export class Launcher {
   readonly #supervisor: Supervisor
+
+  /** What failed of the hooks of a sandbox, until its next start. */
+  readonly hookFailures = new Map<string, string>()
 
   constructor(supervisor: Supervisor) {
     this.#supervisor = supervisor
@@ -29,6 +32,7 @@ export class Launcher {
       await this.#forgetMemory(host, record)
     }
     await host.semaphore.use(() => withKernelFiles(host, record, start), { signal })
+    if (spec.from !== undefined) await this.#runHooks(host, record)
   }
 
   /**
@@ -36,7 +40,13 @@ export class Launcher {
    * and fail, and must not do so when the memory is already used up. Where a process of the host holds the disk, the sandbox
    * goes on with a copy.
    */
-  async again(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+  async again(
+    host: OpenHost,
+    record: SandboxRecord,
+    spec: SandboxSpec,
+    signal?: AbortSignal,
+    isFork = record.memory?.isFork === true,
+  ): Promise<void> {
     await assertRestorable(host, record)
     const start = async (from: SandboxRecord) => {
       await host.images.assertPresent(from)
@@ -55,6 +65,13 @@ export class Launcher {
       }
     }
     await host.semaphore.use(startOrMove, { signal })
+    if (isFork) await this.#runHooks(host, record)
+  }
+
+  /** Without a permit: hooks take as long as they like. */
+  async #runHooks(host: OpenHost, record: SandboxRecord): Promise<void> {
+    const failure = await runForkHooks(host, record)
+    if (failure !== undefined) this.hookFailures.set(record.id, failure)
   }
 
   /** The processes have gone on, so the saved memory no longer fits the disk. */
@@ -69,17 +86,21 @@ export class Launcher {
   async #run(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const { running, lazy, inventory, criu } = host
     const { memory } = record
+    this.hookFailures.delete(record.id)
     if (memory === undefined) {
-      await running.start(host, record, signal)
-      const process = running.runs.get(record.id)
-      if (process !== undefined) await assertMounted(process, spec.volumes ?? [])
+      await running.start(host, record, spec.volumes ?? [], signal)
       return
     }
     const noteResuming = async () => {
       const resuming = bootId()
       if (memory.resuming !== resuming) await inventory.sandboxes.put({ ...record, memory: { ...memory, resuming } })
     }
-    await running.resume(host, record, { memory, lazy: lazy.suits(criu, memory, spec), noteResuming }, signal)
+    await running.resume(
+      host,
+      record,
+      { memory, lazy: lazy.suits(criu, memory, spec), isFork: memory.isFork === true, noteResuming },
+      signal,
+    )
   }
 }
 
@@ -103,7 +124,7 @@ async function withKernelFiles(
 
 /** Throws `full_checkpoint_unavailable` before anything is touched. */
 async function assertRestorable(host: OpenHost, { memory }: SandboxRecord): Promise<void> {
-  if (memory !== undefined) await assertProcessorFits(assertCriu(host), host.pool.path(memory.folder))
+  if (memory !== undefined) await assertProcessorFits(assertCriu(host).path, host.pool.path(memory.folder))
 }
 
 /**

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { EventEmitter } from 'node:events'
+import type { Socket } from 'node:net'
 import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
@@ -101,7 +103,7 @@ test('liveness: the silence of one run does not count for the next', async () =>
   assert.equal(world.questions, questions, 'what does not run is not asked')
 })
 
-test('probeGuest: unknown when hostd is away, or was restarted meanwhile', async () => {
+test('probeGuest: unknown when hostd is away, has no room, or was restarted meanwhile', async () => {
   const hostd = {
     isServing: true,
     starts: 1,
@@ -111,6 +113,7 @@ test('probeGuest: unknown when hostd is away, or was restarted meanwhile', async
     names: { guestSocket: (id: string) => id },
     hostd,
     locks: { isLocked: () => false },
+    space: { isFull: false },
     connections: new Connections(),
   } as unknown as DriverContext
   assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
@@ -118,9 +121,35 @@ test('probeGuest: unknown when hostd is away, or was restarted meanwhile', async
   hostd.isServing = false
   assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
   hostd.isServing = true
+  hostd.connect = () => Promise.reject(Object.assign(new Error('no room'), { code: 'ENOBUFS' }))
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
   hostd.connect = async () => {
     hostd.starts += 1
     throw new Error('it ended')
   }
   assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
+})
+
+test('probeGuest: a guest is asked though its sandbox has all the connections that it may', async () => {
+  let asked = 0
+  const hostd = {
+    isServing: true,
+    starts: 1,
+    connect: (): Promise<never> => {
+      asked += 1
+      return Promise.reject(new Error('no such guest'))
+    },
+  }
+  const connections = new Connections()
+  const context = {
+    names: { guestSocket: (id: string) => id },
+    hostd,
+    locks: { isLocked: () => false },
+    space: { isFull: false },
+    connections,
+  } as unknown as DriverContext
+  for (let index = 0; index < 1024; index += 1)
+    await connections.open('sb-1', async () => new EventEmitter() as unknown as Socket)
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
+  assert.equal(asked, 1)
 })

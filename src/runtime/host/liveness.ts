@@ -28,7 +28,7 @@ export type LivenessTimes = typeof livenessTimes
 const probesAtOnce = 64
 
 /**
- * `unknown` when other work held the sandbox meanwhile, since a frozen guest cannot answer, or when the probe may not have
+ * `unknown` when other work, or a full disk, held the sandbox meanwhile, since a frozen guest cannot answer, or when the probe may not have
  * reached it.
  */
 export type GuestAnswer = 'heard' | 'silent' | 'unknown'
@@ -129,14 +129,18 @@ export class Liveness {
 
 /** Probes a guest once; any answer counts. */
 export async function probeGuest(context: DriverContext, id: string, answerMs: number): Promise<GuestAnswer> {
-  const { names, hostd, locks, connections } = context
-  if (locks.isLocked(id)) return 'unknown'
+  const { names, hostd, locks, space, connections } = context
+  const isHeld = () => locks.isLocked(id) || space.isFull
+  if (isHeld()) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false
   const { starts } = hostd
   let heard = () => false
   const dial = async () => {
-    const socket = await connections.open(id, () => dialSocket(hostd, names.guestSocket(id), end), end)
+    const socket = await connections.open(id, () => dialSocket(hostd, names.guestSocket(id), end), {
+      signal: end,
+      kind: 'probe',
+    })
     socket.once('freeze', () => {
       isFrozen = true
       socket.destroy()
@@ -150,8 +154,13 @@ export async function probeGuest(context: DriverContext, id: string, answerMs: n
     return 'heard'
   } catch (error) {
     if (heard()) return 'heard'
-    const isUnasked = isServiceError(error) && error.cause instanceof RelayUnavailable
+    const isUnasked = isServiceError(error) && isOfHost(error.cause)
     const isCutOff = isUnasked || hostd.starts !== starts || !hostd.isServing
-    return isFrozen || isCutOff || locks.isLocked(id) ? 'unknown' : 'silent'
+    return isFrozen || isCutOff || isHeld() ? 'unknown' : 'silent'
   }
+}
+
+/** Whether hostd has not asked the guest: it is away, or carries as many connections as it may. */
+function isOfHost(cause: unknown): boolean {
+  return cause instanceof RelayUnavailable || (cause as NodeJS.ErrnoException | undefined)?.code === 'ENOBUFS'
 }

@@ -1,15 +1,19 @@
 import { ServiceError } from '../../errors.ts'
 import { lockName } from '../../lib/process-lock.ts'
 import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
+import { WorkGroups } from '../cgroups/work-groups.ts'
 import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
 import { noteCurrentLowers } from '../disk/overlay-origins.ts'
 import { renumberCopies } from '../disk/renumber.ts'
+import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
 import { findTraits } from '../oci/container-config.ts'
 import type { DriverContext, OpenHost } from './context.ts'
+import { leaveFailedPool } from './failed-pool.ts'
 import { removeFence } from './fence.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
@@ -25,19 +29,24 @@ export async function openHost(
   context: DriverContext,
   known: KnownResources,
 ): Promise<{ host: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, lxcfs, runtime, images, pool, network, inventory, running, mayQuarantineMany, log } = context
+  const { names, hostd, lxcfs, runtime, images, pool, space, network, inventory, running, mayQuarantineMany, log } =
+    context
   const lock = await lockHost(names)
   try {
     const hostTool = await resolveHostTool(images.path)
     await makeRunFolders(names, runtime.stateDir, hostTool)
     const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context)])
     const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
-    const host: OpenHost = { ...context, cgroups, criu, traits: await findTraits(cgroups, log), templates, lock }
+    const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
+    const host: OpenHost = { ...context, cgroups, work, criu, traits: await findTraits(cgroups, log), templates, lock }
     await hostd.open(hostTool)
     // Before the first start: the runtime sees what is mounted here by then, and what is mounted below later.
     await lxcfs.ensure()
     if (!mayQuarantineMany) await assertPoolIsThere(names.dataDir)
+    if (await pool.hasFailed()) await leaveFailedPool(host)
     await pool.open()
+    host.traits.disk = await diskBounds(host)
+    await space.open(pool.fileSystem, freezerOf(context, cgroups))
     await templates.removeDraft()
     const { sandboxes } = inventory
     const report = await reconcile({
@@ -54,6 +63,8 @@ export async function openHost(
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(context, id)
     await removeImports(context)
+    // Dumps of a dead server have been awaited by now.
+    await work.remove()
     await inventory.removeExpired(context.quarantineKeptMs)
     await inventory.removeAllUnused()
     return { host, report }
@@ -61,6 +72,15 @@ export async function openHost(
     await releaseHost(context, lock).catch((fault: unknown) => log(`releasing the host failed: ${String(fault)}`))
     throw error
   }
+}
+
+/** Absent where the kernel bounds no disks: sandboxes start without. */
+async function diskBounds({ cgroups, names, pool, diskRates, log }: OpenHost): Promise<DiskBounds | undefined> {
+  if (diskRates === undefined) return undefined
+  const device = await pool.device()
+  if (device !== undefined && (await cgroups.boundDisks(names.cgroupRoot))) return { device, rates: diskRates }
+  log('the kernel does not bound what a sandbox reads and writes of the disk')
+  return undefined
 }
 
 /** Makes this process the only driver of a data directory. Throws `unavailable` when another server has it. */
@@ -72,21 +92,41 @@ export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDispo
 
 /** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
-  { names, hostd, lxcfs, runtime, network, pool, running }: DriverContext,
+  { names, hostd, lxcfs, runtime, network, pool, space, running }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
+    await space.close()
     // Asks the runtime, since an `open` that failed early has adopted nothing.
     if (await anyRuns(runtime)) return
     await network.close()
     await lxcfs.close()
-    await (await Cgroups.find()).remove(names.cgroupRoot)
+    const cgroups = await Cgroups.find()
+    for (const group of [names.cgroupRoot, names.workGroupRoot]) await cgroups.remove(group)
     await pool.close()
     await removeRunFolders(names)
   } finally {
     running.forget()
     await hostd.close()
     await lock[Symbol.asyncDispose]()
+  }
+}
+
+/**
+ * Freezes sandboxes that run and not those that are being ended, as a frozen process ignores SIGKILL. One that is being dumped is frozen
+ * for that, and thawed from here only afterwards.
+ */
+function freezerOf({ names, locks, running, log }: DriverContext, cgroups: Cgroups): Freezer {
+  return {
+    async freeze() {
+      for (const id of running.runs.keys()) await cgroups.freeze(names.cgroup(id))
+    },
+    thaw() {
+      for (const id of running.runs.keys()) {
+        const thawed = locks.run(id, () => cgroups.thaw(names.cgroup(id)))
+        thawed.catch((error: unknown) => log(`sandbox ${id} cannot be thawed: ${String(error)}`))
+      }
+    },
   }
 }
 

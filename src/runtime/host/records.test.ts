@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdir, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
+import { Semaphore } from '../../lib/async/semaphore.ts'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { readCheckpointRecord, readSandboxRecord, Records, type ReadRecord } from './records.ts'
 import { checkpointRecord, sandboxRecord } from './testing/records.ts'
@@ -106,4 +107,21 @@ test('records: text that is no complete record of the id is unreadable', () => {
   const checkpoint = checkpointRecord('cp-1')
   assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
   assert.equal(readCheckpointRecord(JSON.stringify({ ...checkpoint, memory: {} }), 'cp-1'), undefined)
+})
+
+test('records: writes and removals wait while a backup has all permits for changes', async (t) => {
+  const folder = await temporaryFolder(t)
+  const changes = new Semaphore({ permits: 2 })
+  const records = new Records(folder, readWord, undefined, changes)
+  await records.load()
+  await records.put({ id: 'sb-1', word: 'one' })
+  const release = await changes.acquire({ weight: 2 })
+  const works = [records.put({ id: 'sb-2', word: 'two' }), records.remove('sb-1')]
+  const holderAndWaiting = 1 + works.length
+  for (let turns = 0; changes.users() < holderAndWaiting && turns < 1000; turns += 1) await new Promise(setImmediate)
+  assert.equal(changes.users(), holderAndWaiting)
+  assert.deepEqual(await readdir(folder), ['sb-1.json'])
+  release()
+  await Promise.all(works)
+  assert.deepEqual(await readdir(folder), ['sb-2.json'])
 })

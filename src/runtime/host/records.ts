@@ -1,6 +1,9 @@
-import { mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
+import { syncFolder } from '../../lib/sync-folder.ts'
+import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { CheckpointKind, SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { readNow } from '../read-now.ts'
 import { isImageReference, type Images } from './image-folder.ts'
@@ -30,6 +33,8 @@ export interface SandboxRecord extends Images {
   memory?: SavedMemory
   /** See `freshEtc`. */
   resolvConfBytes?: number
+  /** What `/run/atoll/fork-generation` says in it: {@link newGeneration}. Absent in sandboxes of earlier versions. */
+  generation?: string
   /** It waits for an owner, with these sizes: no database knows it, and `open` removes it. */
   warm?: Pick<SandboxSpec, 'cpuCount' | 'memoryMb' | 'diskMb'>
 }
@@ -44,6 +49,8 @@ export interface SavedMemory {
   bytes?: number
   /** Connections to the outside may still have their peers: a wake keeps the address. */
   keepConnections: boolean
+  /** Of a checkpoint: its processes are those of another sandbox, or of another time. */
+  isFork?: boolean
   /** The boot of the machine in which a restore of it has begun; see `fence.ts`. */
   resuming?: string
   /** The boot of the machine in which it was saved. Absent when it and its disk have reached the disk of the host. */
@@ -61,9 +68,16 @@ export interface CheckpointRecord {
   sizeBytes: number
   /**
    * Of a full one: its memory, and what its processes have mapped besides the disk. `sharing`: how many earlier ones its pages share space
-   * with, see `share-memory.ts`.
+   * with, see `share-memory.ts`. `source`: the folder of the saved memory of a sandbox that it was made of; absent where it is a dump.
    */
-  memory?: SavedMemory & { bytes: number; guest: string; agent?: string; resolvConfBytes?: number; sharing?: number }
+  memory?: SavedMemory & {
+    bytes: number
+    guest: string
+    agent?: string
+    resolvConfBytes?: number
+    sharing?: number
+    source?: string
+  }
 }
 
 /**
@@ -72,6 +86,11 @@ export interface CheckpointRecord {
  * theirs is as long as its text.
  */
 export const freshEtc = { resolvConfBytes: 64 }
+
+/** 32 hex digits: another one for each sandbox, and after a restore in place. */
+export function newGeneration(): string {
+  return randomBytes(16).toString('hex')
+}
 
 /**
  * What a sandbox that starts from a checkpoint, at once and in this `boot`, takes over from it. Mapped programs must be those of
@@ -85,10 +104,11 @@ export function basedOn(
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
   const { resolvConfBytes } = memory ?? freshEtc
-  const onDisk = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
+  const generation = newGeneration()
+  const onDisk = { base, layers, guest, generation, ...defined({ agent, resolvConfBytes }) }
   if (memory === undefined) return onDisk
   const { folder, address, bytes, keepConnections, unflushed } = memory
-  const restored = { folder, address, bytes, keepConnections, resuming: boot }
+  const restored = { folder, address, bytes, keepConnections, isFork: true, resuming: boot }
   return { ...onDisk, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
@@ -142,11 +162,19 @@ export class Records<T extends { id: string }> {
   readonly #written = new Map<string, T>()
   /** Serialise writes of one record. */
   readonly #locks = new KeyedMutex()
+  /** See `changes` in `context.ts`. */
+  readonly #changes: Pick<Semaphore, 'use'>
 
-  constructor(folder: string, read: ReadRecord<T>, keeper?: RecordKeeper<T>) {
+  constructor(
+    folder: string,
+    read: ReadRecord<T>,
+    keeper?: RecordKeeper<T>,
+    changes: Pick<Semaphore, 'use'> = new Semaphore({}),
+  ) {
     this.#folder = folder
     this.#read = read
     this.#keeper = keeper
+    this.#changes = changes
   }
 
   /** Reads the folder and changes nothing in it. Returns the ids of those that cannot be read. */
@@ -216,8 +244,10 @@ export class Records<T extends { id: string }> {
 
   async remove(id: string): Promise<void> {
     await this.#locks.run(id, async () => {
-      await rm(this.file(id), { force: true })
-      await syncFolder(this.#folder)
+      await this.#changes.use(async () => {
+        await rm(this.file(id), { force: true })
+        await syncFolder(this.#folder)
+      })
       this.release(id)
     })
   }
@@ -230,9 +260,11 @@ export class Records<T extends { id: string }> {
     const { id } = record
     try {
       const temporary = `${this.#folder}/${id}${temporaryEnding}`
-      await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
-      await rename(temporary, this.file(id))
-      await syncFolder(this.#folder)
+      await this.#changes.use(async () => {
+        await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
+        await rename(temporary, this.file(id))
+        await syncFolder(this.#folder)
+      })
       this.#setWritten(id, record)
     } catch (error) {
       const before = this.#written.get(id)
@@ -252,12 +284,6 @@ export class Records<T extends { id: string }> {
     else this.#written.set(id, record)
     if (before !== undefined) this.#keeper?.remove(before)
   }
-}
-
-/** Flushes the names in a folder. */
-async function syncFolder(path: string): Promise<void> {
-  await using folder = await open(path)
-  await folder.sync()
 }
 
 function parse<T>(text: string): T | undefined {

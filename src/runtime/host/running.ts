@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { rm, statfs, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import type { SandboxExit, SandboxVolume } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, removeFolders, runIsFull, withinRun } from '../cleanup.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
@@ -18,8 +18,12 @@ import { closeGuestDir, mountRoot } from './bundle.ts'
 import type { DriverContext, OpenHost } from './context.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import { fenceOf } from './fence.ts'
+import { forkSign, showGeneration } from './fork-hooks.ts'
+import { causeOf } from './integrity.ts'
 import { limitsName } from '../host-names.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
+import { assertOwnFolders } from './own-folders.ts'
+import { assertMounted, assertMountPoints } from './volumes.ts'
 
 /** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
@@ -44,6 +48,8 @@ interface Resumption {
   memory: SavedMemory
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
+  /** Whether it is memory of another sandbox, or of another time, than the present of this one. */
+  isFork: boolean
   /** Returns when the record on disk says that a restore has begun (`fence.ts`): its processes may go on from then on. */
   noteResuming: () => Promise<void>
 }
@@ -143,17 +149,25 @@ export class RunningSandboxes {
    * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
    * which is `DiskBusy` before anything runs.
    */
-  async start(host: OpenHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
+  async start(
+    host: OpenHost,
+    record: SandboxRecord,
+    volumes: readonly SandboxVolume[],
+    signal?: AbortSignal,
+  ): Promise<void> {
     const { id, slot } = record
     signal?.throwIfAborted()
     await mountAdapted(host, record)
+    await assertMountPoints(`${host.names.sandboxDir(id)}/root`, volumes)
     signal?.throwIfAborted()
-    const { generation } = host.lxcfs
+    const generation = host.lxcfs.generationFor(id)
     const process = await this.#startContainer(id)
+    await assertMounted(process, volumes)
     await allDone([
       host.network.attach(slot, process),
       this.#guestAnswers(id, process, signal),
       showLimits(host, record, process),
+      showGeneration(host, record, process),
     ])
     await this.markVerified(id)
     this.#shown.set(process, generation)
@@ -168,14 +182,16 @@ export class RunningSandboxes {
   async resume(host: OpenHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { names, hostd, network, cgroups } = host
     const { id, slot } = record
-    const { memory, lazy, noteResuming } = resumption
+    const { memory, lazy, isFork, noteResuming } = resumption
     const { folder, address } = memory
-    const criu = assertCriu(host)
+    const criu = assertCriu(host).path
     // In another subnet nobody would answer what their peers send.
     const keepConnections = memory.keepConnections && address === network.address(slot)
     const stage = async () => {
       const members = cgroups.memberFiles(names.cgroup(id))
-      await stageImages(host, record, { folder, address, fence: fenceOf(record), lazyMembers: lazy ? members : [] })
+      const fork = isFork ? forkSign(host, record) : undefined
+      const lazyMembers = lazy ? members : []
+      await stageImages(host, record, { folder, address, fence: fenceOf(record), fork, lazyMembers })
       if (lazy) await this.#options.lazy.start(criu, id, members)
     }
     signal?.throwIfAborted()
@@ -183,13 +199,16 @@ export class RunningSandboxes {
     await allDone([mountAdapted(host, record), stage(), noteResuming(), shown])
     signal?.throwIfAborted()
     // The memory may be used up from here on.
-    const { generation } = host.lxcfs
-    const process = await restoreContainer(host, criu, id, lazy)
+    const generation = host.lxcfs.generationFor(id)
+    const process = await restoreContainer(host, criu, id, lazy).catch(async (error: unknown) => {
+      throw await causeOf(host.pool, memory, error)
+    })
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
       // Memory of earlier versions comes back without them.
       showLimits(host, record, process),
+      showGeneration(host, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
     await this.markVerified(id)
@@ -304,6 +323,7 @@ export async function showLimits(
 async function mountAdapted(host: OpenHost, record: SandboxRecord): Promise<void> {
   await adaptUpper(host, record)
   await mountRoot(host, record)
+  await assertOwnFolders(`${host.names.sandboxDir(record.id)}/root`)
 }
 
 /** Whether any sandbox of this data directory runs, known to this process or not. */

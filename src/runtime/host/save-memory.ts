@@ -9,6 +9,7 @@ import { bootId } from '../process.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import type { OpenHost } from './context.ts'
 import { removeFence } from './fence.ts'
+import { hostToolIn } from './image-folder.ts'
 import { checkpointMemory, savedMemory } from './inventory.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
@@ -51,14 +52,15 @@ export async function saveForCheckpoint(
   const { guest, agent, resolvConfBytes } = record
   const bytes = await imagesBytes(images)
   const saved = { folder, address, bytes, keepConnections: false, guest, unflushed: bootId() }
-  return { ...saved, ...defined({ agent, resolvConfBytes }) }
+  const source = record.memory?.bytes === undefined ? undefined : record.memory.folder
+  return { ...saved, ...defined({ agent, resolvConfBytes, source }) }
 }
 
 async function dump(
   host: OpenHost,
   { id, slot }: SandboxRecord,
   reason: FreezeReason,
-  options: Omit<Dump, 'criu'>,
+  options: Omit<Dump, 'criu' | 'hostTool'>,
 ): Promise<void> {
   const { names, hostd, network, running, lazy, connections } = host
   await lazy.loaded(id)
@@ -72,7 +74,8 @@ async function dump(
       await connectionsClosed(hostd, pid)
       // Ending processes must not reset their connections.
       if (!options.leaveRunning) await network.silence(slot, true)
-      await dumpContainer(host, id, { criu: assertCriu(host), ...options })
+      const program = { criu: assertCriu(host), hostTool: hostToolIn(host.images.path) }
+      await dumpContainer(host, id, { ...program, ...options })
     } catch (error) {
       if (!options.leaveRunning) await cleanUp(host, id, () => network.silence(slot, false))
       throw error

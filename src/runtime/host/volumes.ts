@@ -1,9 +1,11 @@
-import { readFile } from 'node:fs/promises'
+import { lstat, readFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
+import { unlessMissing } from '../exists.ts'
 import type { KnownResources, ReconcileReport, SandboxVolume, VolumeSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { checkId } from '../host-names.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 import type { ProcessIdentity } from '../process.ts'
+import { readNow } from '../read-now.ts'
 import type { OpenHost } from './context.ts'
 import type { SandboxRecord } from './records.ts'
 
@@ -55,21 +57,54 @@ export async function mountVolumes(
 }
 
 /**
+ * Throws `conflict` when a volume's path leads over a symbolic link or something else than a folder in a root that nobody uses yet, before
+ * the runtime makes folders and mounts there.
+ */
+export async function assertMountPoints(root: string, volumes: readonly SandboxVolume[]): Promise<void> {
+  for (const { path } of volumes) {
+    const names = path.slice(1).split('/')
+    for (const depth of names.keys()) {
+      const above = `/${names.slice(0, depth + 1).join('/')}`
+      const found = await lstat(root + above).catch(unlessMissing)
+      if (found === undefined) break
+      if (found.isSymbolicLink()) throw overLink(path)
+      if (found.isDirectory()) continue
+      const where = above === path ? 'where' : 'above where'
+      throw new ServiceError('conflict', `${above}, ${where} a volume is to be mounted, is no folder`)
+    }
+  }
+}
+
+function overLink(path: string): ServiceError {
+  return new ServiceError('conflict', `${path}, where a volume is to be mounted, leads over a symbolic link`)
+}
+
+/**
  * Throws `conflict` unless each volume of a started sandbox is mounted at its own path. Root inside may have made a link of a folder
  * above it: the runtime keeps to the root of the sandbox then, but CRIU would not find the mount.
  */
 export async function assertMounted(process: ProcessIdentity, volumes: readonly SandboxVolume[]): Promise<void> {
   if (volumes.length === 0) return
   const table = await readFile(`/proc/${process.pid}/mountinfo`, 'utf8')
-  const points = new Set(table.split('\n').map((line) => line.split(' ')[4]))
-  const missing = volumes.find(({ path }) => !points.has(escaped(path)))
+  const points = new Set(table.split('\n').map((line) => unescaped(line.split(' ')[4] ?? '')))
+  const missing = volumes.find(({ path }) => !points.has(path))
   if (missing === undefined) return
-  throw new ServiceError('conflict', `${missing.path}, where a volume is to be mounted, leads over a symbolic link`)
+  throw overLink(missing.path)
 }
 
-/** As the kernel writes a path in proc_pid_mountinfo(5). */
-function escaped(path: string): string {
-  return path.replaceAll(/[ \\#]/g, (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, '0')}`)
+/** The volumes that a running sandbox has mounted, by its own table of mounts. */
+export function mountedVolumes({ pid }: ProcessIdentity): SandboxVolume[] {
+  const lines = (readNow(`/proc/${pid}/mountinfo`) ?? '').split('\n').map((line) => line.split(' '))
+  return lines.flatMap(([, , , root = '', path = '', options = '']) => {
+    if (!root.startsWith(`/${volumesFolder}/`)) return []
+    const id = root.slice(volumesFolder.length + 2)
+    return [{ id, path: unescaped(path), readOnly: options.split(',').includes('ro') }]
+  })
+}
+
+/** A path of proc_pid_mountinfo(5): which characters it escapes depends on the kernel. */
+function unescaped(path: string): string {
+  return path.replaceAll(/\\(\d{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 }
 
 /**

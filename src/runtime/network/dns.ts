@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { open, readdir, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { commandEnvironment } from '../command.ts'
+import { commandEnvironment, run } from '../command.ts'
 import { readNow } from '../read-now.ts'
 import { deniedNetworks } from './rules.ts'
 
@@ -12,6 +12,8 @@ const endMs = 200
 const pollMs = 5
 /** What dnsmasq says, and ends, when a network link of the machine disappears while it lists them. */
 const linksChanged = 'failed to find list of interfaces'
+/** A process each. Two of each sandbox (`rules.ts`), for more sandboxes than one organisation may run by default. */
+const tcpConnectionsMax = 512
 /** Addresses in these reveal nothing of the host's network, and programs use names for their own loopback. */
 const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
 
@@ -45,9 +47,10 @@ export class Forwarder {
   /** Adopts a running forwarder with the same arguments, replaces another one. Throws `unavailable`. */
   async ensure(): Promise<void> {
     const running = await this.#running()
-    if (running?.argv.slice(1).join('\0') === this.#arguments().join('\0')) return
+    const argv = [...this.#arguments(), ...(await tcpArguments())]
+    if (running?.argv.slice(1).join('\0') === argv.join('\0')) return
     await this.stop()
-    await this.#start()
+    await this.#start(argv)
   }
 
   /** Ends it with its children, each of which serves a connection, also when it has itself ended before them. */
@@ -59,10 +62,10 @@ export class Forwarder {
   }
 
   /** Starts it, anew when a link of the machine went while dnsmasq listed them all: that ends it, and says nothing about this start. */
-  async #start(): Promise<void> {
+  async #start(argv: readonly string[]): Promise<void> {
     const until = Date.now() + startTimeoutMs
     for (;;) {
-      const ended = await this.#startOnce(until)
+      const ended = await this.#startOnce(argv, until)
       if (ended === undefined) return
       if (!ended.said.includes(linksChanged) || Date.now() > until) throw stoppedAtOnce(this.#options.address, ended)
       await sleep(pollMs)
@@ -70,14 +73,14 @@ export class Forwarder {
   }
 
   /** Returns how it ended, unless it answers. */
-  async #startOnce(until: number): Promise<Ended | undefined> {
+  async #startOnce(argv: readonly string[], until: number): Promise<Ended | undefined> {
     const { address, pidFile } = this.#options
     // A file, not a pipe: dnsmasq outlives this process, and a write to a closed pipe would end it.
     const logFile = `${pidFile}.log`
     await using log = await open(logFile, 'w', 0o600)
     let missing: Error | undefined
     let ended: Promise<Ended> | undefined
-    const child = spawn('dnsmasq', this.#arguments(), {
+    const child = spawn('dnsmasq', argv, {
       detached: true,
       stdio: ['ignore', 'ignore', log.fd],
       env: commandEnvironment(),
@@ -148,6 +151,17 @@ export class Forwarder {
       '--group=nogroup',
     ]
   }
+}
+
+/** Of the installed version: before 2.90 it has twenty connections and no option. */
+let tcpOptions: string[] | undefined
+
+async function tcpArguments(): Promise<string[]> {
+  if (tcpOptions !== undefined) return tcpOptions
+  const help = await run(['dnsmasq', '--help']).catch(() => undefined)
+  // One that is missing is told at its start.
+  if (help === undefined) return []
+  return (tcpOptions = help.includes('--max-tcp-connections') ? [`--max-tcp-connections=${tcpConnectionsMax}`] : [])
 }
 
 function stoppedAtOnce(address: string, { code, said }: Ended): Error {

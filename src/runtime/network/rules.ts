@@ -35,8 +35,8 @@ const metadataConnectionsBurst = 64
 const metadataKilobytesPerSecond = 32
 /** A packet has up to 64, with segments that the sender leaves to its link. */
 const metadataKilobytesBurst = 128
-/** One forwarder answers all sandboxes, with few processes for TCP. A program that looks up all its peers at once makes a burst. */
-const dnsConnectionsPerSandbox = 4
+/** One forwarder answers all sandboxes, with a process for each connection. A program that looks up all its peers at once makes a burst. */
+const dnsConnectionsPerSandbox = 2
 const dnsQueriesPerSecond = 50
 const dnsQueriesBurst = 500
 /** RFC 5382, REQ-5: no translator may forget an idle connection before two hours and four minutes. The kernel's five days outlive its sandbox. */

@@ -3,26 +3,32 @@ import { mkdir, readFile, realpath, rm, stat } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
+import { firstFault } from '../../lib/first-fault.ts'
 import { digestPattern } from '../../lib/image-reference.ts'
 import { exists } from '../exists.ts'
-import { imageTooLarge, refuseImage, type ImageLimits } from './limits.ts'
+import { imageTooLarge, leastBytes, refuseImage, type ImageLimits } from './limits.ts'
 import { digestOf, readManifest } from './manifest.ts'
 import type { Unpack } from './unpack.ts'
 
 const field = 'archive'
 /** An index of one index of one manifest. */
 const indexesMax = 2
+/** It names a configuration and some layers, and is parsed at once. */
+const dockerManifestBytesMax = 32 * 1024
 const dockerManifest = z.array(z.object({ Config: z.string(), Layers: z.array(z.string()) }))
 
 /** What an archive has, or a download: paths are absolute. */
 export interface ImageFiles {
   /** Of the manifest, or of the configuration where the format has no manifest with digests. */
   digest: string
-  configText: string
+  config: Buffer
   layers: string[]
 }
 
-/** Writes an archive to a file. Throws `too_large`, `invalid_request` for one that stops in the middle, and the signal's reason. */
+/**
+ * Writes an archive to a file. Throws `too_large`, `invalid_request` for one that stops in the middle or comes too slowly, and the
+ * signal's reason.
+ */
 export async function storeArchive(
   archive: AsyncIterable<Uint8Array>,
   file: string,
@@ -30,13 +36,17 @@ export async function storeArchive(
   signal: AbortSignal,
 ): Promise<void> {
   const late = new AbortController()
-  const abort = () => late.abort(refuseImage(field, 'does not come any more'))
-  const stall = setTimeout(abort, limits.stallMs)
-  const whole = setTimeout(abort, limits.stepMs)
+  const abort = (why: string) => late.abort(refuseImage(field, why))
   let bytes = 0
+  let before = 0
+  const watch = setInterval(() => {
+    if (bytes === before) abort('does not come any more')
+    else if (bytes - before < leastBytes(limits)) abort(`comes slower than ${limits.bytesPerSecondMin} bytes a second`)
+    before = bytes
+  }, limits.stallMs)
+  const whole = setTimeout(() => abort(`takes longer than ${limits.stepMs / 1000} s`), limits.stepMs)
   const bounded = async function* (chunks: AsyncIterable<Uint8Array>) {
     for await (const chunk of chunks) {
-      stall.refresh()
       bytes += chunk.length
       if (bytes > limits.downloadBytesMax) throw imageTooLarge(field, `has more than ${limits.downloadBytesMax} bytes`)
       yield chunk
@@ -54,7 +64,7 @@ export async function storeArchive(
     throw error
   } finally {
     output.destroy()
-    clearTimeout(stall)
+    clearInterval(watch)
     clearTimeout(whole)
   }
 }
@@ -82,46 +92,51 @@ export async function readArchive(file: string, folder: string, unpack: Unpack, 
 
 async function readLayout(root: string, limits: ImageLimits): Promise<ImageFiles> {
   const blob = (digest: string) => `blobs/sha256/${digest.slice('sha256:'.length)}`
-  let text = await readWithin(root, 'index.json', limits)
+  let bytes = await readWithin(root, 'index.json', limits)
   for (let indexes = 0; indexes < indexesMax; indexes += 1) {
-    const found = readManifest(text, field, limits)
+    const found = await readManifest(bytes, field, limits)
     if (!('instance' in found)) break
-    text = await readWithin(root, blob(found.instance), limits, found.instance)
+    bytes = await readWithin(root, blob(found.instance), limits, found.instance)
   }
-  const manifest = readManifest(text, field, limits)
+  const manifest = await readManifest(bytes, field, limits)
   if ('instance' in manifest) throw refuseImage(field, 'has too many lists of images')
   const { config, layers } = manifest
   return {
-    digest: digestOf(text),
-    configText: await readWithin(root, blob(config.digest), limits, config.digest),
+    digest: await digestOf(bytes),
+    config: await readWithin(root, blob(config.digest), limits, config.digest),
     layers: await Promise.all(layers.map(({ digest }) => within(root, blob(digest)))),
   }
 }
 
 async function readDockerArchive(root: string, limits: ImageLimits): Promise<ImageFiles> {
   if (!(await exists(`${root}/manifest.json`))) throw refuseImage(field, 'is neither an OCI nor a docker archive')
-  const text = await readWithin(root, 'manifest.json', limits)
-  const { data, success } = dockerManifest.safeParse(jsonOf(text))
+  const bytes = await readWithin(root, 'manifest.json', { manifestBytesMax: dockerManifestBytesMax })
+  const { data, success } = dockerManifest.safeParse(jsonOf(bytes), firstFault)
   const [image, ...others] = data ?? []
   if (!success || image === undefined) throw refuseImage(field, 'has no manifest')
   if (others.length > 0) throw refuseImage(field, 'has several images')
   if (image.Layers.length > limits.layersMax) throw refuseImage(field, `has more than ${limits.layersMax} layers`)
-  const configText = await readWithin(root, image.Config, limits)
+  const config = await readWithin(root, image.Config, limits)
   return {
-    digest: digestOf(configText),
-    configText,
+    digest: await digestOf(config),
+    config,
     layers: await Promise.all(image.Layers.map((path) => within(root, path))),
   }
 }
 
-async function readWithin(root: string, path: string, limits: ImageLimits, digest?: string): Promise<string> {
+async function readWithin(
+  root: string,
+  path: string,
+  limits: Pick<ImageLimits, 'manifestBytesMax'>,
+  digest?: string,
+): Promise<Buffer> {
   const file = await within(root, path)
   if ((await stat(file)).size > limits.manifestBytesMax) throw imageTooLarge(field, `has too large a file ${path}`)
   const bytes = await readFile(file)
-  if (digest !== undefined && (!digestPattern.test(digest) || digestOf(bytes) !== digest)) {
+  if (digest !== undefined && (!digestPattern.test(digest) || (await digestOf(bytes)) !== digest)) {
     throw refuseImage(field, `has another content than its digest ${digest} says`)
   }
-  return bytes.toString('utf8')
+  return bytes
 }
 
 /** The real path of a file of an archive, which may have links. Nothing changes the folder meanwhile. Throws `invalid_request`. */
@@ -132,9 +147,9 @@ async function within(root: string, path: string): Promise<string> {
   return real
 }
 
-function jsonOf(text: string): unknown {
+function jsonOf(bytes: Buffer): unknown {
   try {
-    return JSON.parse(text)
+    return JSON.parse(bytes.toString('utf8'))
   } catch {
     return undefined
   }

@@ -6,6 +6,7 @@ import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { defined } from '../../lib/defined.ts'
 import type { ImageSource, ImportedImage } from '../../sandbox/ports/runtime-driver.ts'
+import type { Job } from '../cgroups/work-groups.ts'
 import { importsFolder } from '../disk/index.ts'
 import { layerOf, noteOf } from '../host/bundle.ts'
 import type { OpenHost } from '../host/context.ts'
@@ -40,6 +41,8 @@ interface ImportRequest {
   checkpointId: string
   source: ImageSource
   signal: AbortSignal
+  /** Whose permits it takes. */
+  owner: string | undefined
 }
 
 /**
@@ -53,13 +56,19 @@ export class ImageImporter {
   readonly #limits: ImageLimits
   readonly #registries: Registries
   readonly #semaphore: Semaphore
-  /** By layer: the second import of one waits for the first. */
-  readonly #locks = new KeyedMutex()
+  /**
+   * By owner and layer: the second import of one waits for the first. Not by layer alone, as anybody can say that what takes half an hour to
+   * unpack is a layer that others import.
+   */
+  readonly #unpacking = new KeyedMutex()
+  /** By layer: while one is put into its place. */
+  readonly #placing = new KeyedMutex()
 
   constructor({ limits, registries }: ImportOptions) {
     this.#limits = limits
     this.#registries = registries
-    this.#semaphore = new Semaphore({ permits: limits.importsAtOnce })
+    const permits = limits.importsAtOnce
+    this.#semaphore = new Semaphore({ permits, permitsPerKey: Math.max(1, permits - 1) })
   }
 
   /** Throws `invalid_request` unless the text names an image of a registry that the operator has named. */
@@ -73,20 +82,23 @@ export class ImageImporter {
   }
 
   /** See `RuntimeDriver.importImage`. */
-  async import(host: OpenHost, { checkpointId, source, signal }: ImportRequest): Promise<ImportedImage> {
-    const work = () => this.#import(host, { checkpointId, source, signal })
-    return await this.#semaphore.use(work, { signal })
+  import(host: OpenHost, request: ImportRequest): Promise<ImportedImage> {
+    return host.work.use('import', this.#limits.work, (job) => this.#import(host, job, request))
   }
 
-  async #import(host: OpenHost, { checkpointId, source, signal }: ImportRequest): Promise<ImportedImage> {
-    const { inventory, images, hostd, pool } = host
+  async #import(
+    host: OpenHost,
+    job: Job,
+    { checkpointId, source, signal, owner }: ImportRequest,
+  ): Promise<ImportedImage> {
+    const { inventory, images, pool } = host
     const field: ImageField = 'reference' in source ? 'image.oci' : 'archive'
     const { base } = await images.current(emptyImage).catch((cause: unknown) => {
       throw new ServiceError('unavailable', `there is no image ${emptyImage}: run npm run setup`, { cause })
     })
     // A refused import of the same id must not remove what the first one has.
     const folder = `${importsFolder}/${checkpointId}.${randomBytes(4).toString('hex')}`
-    const unpack = unpackerOf(hostd, { field, limits: this.#limits, hostFolder: pool.path(''), signal })
+    const unpack = unpackerOf(job, { field, limits: this.#limits, hostFolder: pool.path(''), signal })
     let imported: Omit<ImportedImage, 'sizeBytes'> | undefined
     let release: () => void = () => undefined
     try {
@@ -94,15 +106,20 @@ export class ImageImporter {
         await pool.createSubvolume(folder)
         // An archive is there twice for a moment.
         await pool.limit(folder, 2 * this.#limits.downloadBytesMax)
-        const { digest, configText, layers: blobs } = await this.#fetch(pool.path(folder), source, unpack, signal)
-        const { diffIds, defaults } = readConfiguration(configText, field)
-        if (diffIds.length !== blobs.length) throw refuseImage(field, 'has another number of layers than it says')
-        imported = { digest, config: defaults }
-        const chain = chainIds(diffIds)
-        const parts = diffIds.map((diffId, index) => ({ diffId, blob: blobs[index]!, id: layerIdOf(chain[index]!) }))
-        release = await inventory.holdLayers(parts.map(({ id }) => ({ checkpointId: id, rangeStart })))
-        const layers = await this.#addLayers(host, { field, unpack, signal, folder }, parts)
-        return { id: checkpointId, kind: 'disk_only', base, ...layers }
+        // Without a permit: a slow sender would hold up those who have sent.
+        const filesOf = await this.#receive(job, pool.path(folder), source, signal)
+        const unpackAll = async (): Promise<CheckpointRecord> => {
+          const { digest, config, layers: blobs } = await filesOf(unpack)
+          const { diffIds, defaults } = await readConfiguration(config, field)
+          if (diffIds.length !== blobs.length) throw refuseImage(field, 'has another number of layers than it says')
+          imported = { digest, config: defaults }
+          const chain = chainIds(diffIds)
+          const parts = diffIds.map((diffId, index) => ({ diffId, blob: blobs[index]!, id: layerIdOf(chain[index]!) }))
+          release = await inventory.holdLayers(parts.map(({ id }) => ({ checkpointId: id, rangeStart })))
+          const layers = await this.#addLayers(host, { field, unpack, signal, folder, owner }, parts)
+          return { id: checkpointId, kind: 'disk_only', base, ...layers }
+        }
+        return await this.#semaphore.use(unpackAll, { signal, ...defined({ key: owner }) })
       })
       if (imported === undefined) throw new Error('an import has ended without an image')
       return { ...imported, sizeBytes }
@@ -113,23 +130,32 @@ export class ImageImporter {
     }
   }
 
-  async #fetch(folder: string, source: ImageSource, unpack: Unpack, signal: AbortSignal): Promise<ImageFiles> {
+  /** Returns once all bytes are there; then the image can be found in them. */
+  async #receive(
+    job: Job,
+    folder: string,
+    source: ImageSource,
+    signal: AbortSignal,
+  ): Promise<(unpack: Unpack) => Promise<ImageFiles>> {
     if ('archive' in source) {
       await storeArchive(source.archive, `${folder}/archive.tar`, this.#limits, signal)
-      return readArchive(`${folder}/archive.tar`, `${folder}/archive`, unpack, this.#limits)
+      return (unpack) => readArchive(`${folder}/archive.tar`, `${folder}/archive`, unpack, this.#limits)
     }
-    const { digest, manifest, fileOf } = await this.#registries.fetch(source.reference, folder, signal)
-    const config = await readFile(fileOf(manifest.config.digest))
-    if (digestOf(config) !== manifest.config.digest) {
-      throw refuseImage('image.oci', 'has another configuration than its digest says')
+    const { digest, manifest, fileOf } = await this.#registries.fetch(job, source.reference, folder, signal)
+    return async () => {
+      const config = await readFile(fileOf(manifest.config.digest))
+      if ((await digestOf(config)) !== manifest.config.digest) {
+        throw refuseImage('image.oci', 'has another configuration than its digest says')
+      }
+      const layers = manifest.layers.map((layer) => fileOf(layer.digest))
+      return { digest, config, layers }
     }
-    return { digest, configText: config.toString('utf8'), layers: manifest.layers.map((layer) => fileOf(layer.digest)) }
   }
 
   /** `parts` are the layers of the image, lowest first. Returns them as a record names them, and their size. */
   async #addLayers(
     host: OpenHost,
-    { field, unpack, signal, folder }: LayerOptions,
+    { field, unpack, signal, folder, owner = '' }: LayerOptions,
     parts: readonly LayerPart[],
   ): Promise<Pick<CheckpointRecord, 'layers' | 'sizeBytes'>> {
     let layers: Layer[] = []
@@ -144,7 +170,7 @@ export class ImageImporter {
         throw refuseImage(field, `has a layer of another content than its digest ${diffId} says`)
       }
       const make = () => this.#addLayer(host, { id, draft: `${folder}.${index}`, below: layers }, unpackVerified)
-      const note = await this.#locks.run(id, make)
+      const note = await this.#unpacking.run(`${owner} ${id}`, make)
       bytes += note.bytes
       files += note.files
       const layer = { checkpointId: id, rangeStart, ...defined({ inodeEnd: note.inodeEnd }) }
@@ -162,11 +188,10 @@ export class ImageImporter {
     { id, draft, below }: { id: string; draft: string; below: readonly Layer[] },
     unpack: UnpackLayer,
   ): Promise<LayerNote> {
-    const { pool, hostd, templates, inventory } = host
+    const { pool, hostd, templates } = host
     if (await pool.has(layerOf(id))) {
       await unpack({})
-      const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
-      return { ...note, ...defined({ inodeEnd: inventory.inodeEndOf(id) }) }
+      return await readNote(host, id)
     }
     const above = below[0]?.inodeEnd ?? 0
     try {
@@ -180,12 +205,22 @@ export class ImageImporter {
       const inodeEnd = await pool.nextInode(draft)
       const note = { bytes, files, isOpaque, ...defined({ inodeEnd }) }
       await writeFile(noteOf(path), JSON.stringify(note), { mode: 0o600 })
-      await pool.snapshot(draft, layerOf(id))
-      return note
+      return await this.#placing.run(id, async () => {
+        // Another owner was first. What lies above it must go on from its inode numbers.
+        if (await pool.has(layerOf(id))) return await readNote(host, id)
+        await pool.snapshot(draft, layerOf(id))
+        return note
+      })
     } finally {
       await removeDraft(host, draft)
     }
   }
+}
+
+/** Of a layer that is in its place. */
+async function readNote({ pool, inventory }: OpenHost, id: string): Promise<LayerNote> {
+  const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
+  return { ...note, ...defined({ inodeEnd: inventory.inodeEndOf(id) }) }
 }
 
 /** A failure must not hide what an import has failed for; the next `open` removes what stays. */
@@ -208,6 +243,7 @@ interface LayerOptions {
   unpack: Unpack
   signal: AbortSignal
   folder: string
+  owner: string | undefined
 }
 
 /** `chain` is a `sha256:…`. The name is as long as ids may be, and no checkpoint of a sandbox has one like it. */

@@ -1,4 +1,5 @@
 import { ServiceError } from '../../errors.ts'
+import type { WorkLimits } from '../cgroups/work-groups.ts'
 
 /** Bounds of one import. */
 export interface ImageLimits {
@@ -15,10 +16,14 @@ export interface ImageLimits {
   manifestBytesMax: number
   /** For an answer about a manifest. */
   answerMs: number
-  /** A download that does not grow for so long is given up. */
+  /** An archive or a download that grows by less than `bytesPerSecondMin` for so long is given up. */
   stallMs: number
+  bytesPerSecondMin: number
   /** For a download, and for a layer to be unpacked. */
   stepMs: number
+  /** What the programs of one import may use that fetch and unpack it. */
+  work: WorkLimits
+  /** That unpack what they have received. Others wait. */
   importsAtOnce: number
 }
 
@@ -33,8 +38,15 @@ export const defaultImageLimits: ImageLimits = {
   manifestBytesMax: 4 * 1024 ** 2,
   answerMs: 30_000,
   stallMs: 60_000,
+  bytesPerSecondMin: 32 * 1024,
   stepMs: 30 * 60_000,
+  work: { memoryBytes: gibibyte, processors: 1, processes: 256 },
   importsAtOnce: 2,
+}
+
+/** How many bytes must come in `stallMs`. */
+export function leastBytes({ stallMs, bytesPerSecondMin }: ImageLimits): number {
+  return (stallMs / 1000) * bytesPerSecondMin
 }
 
 /** `field` names the input that is at fault: `image.oci` or `archive`. */

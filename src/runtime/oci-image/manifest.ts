@@ -3,7 +3,11 @@ import { createHash } from 'node:crypto'
 import { arch } from 'node:process'
 import { posix } from 'node:path'
 import { z } from 'zod'
+import { TimeSlice } from '../../lib/async/time-slice.ts'
 import { defined } from '../../lib/defined.ts'
+import { firstFault } from '../../lib/first-fault.ts'
+import { exceededBound, type JsonBounds } from '../../lib/json.ts'
+import { parseJsonObject } from '../../lib/json-values.ts'
 import { digestPattern } from '../../lib/image-reference.ts'
 import type { ImageDefaults } from '../../sandbox/ports/runtime-driver.ts'
 import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
@@ -12,6 +16,15 @@ import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from '.
 const architecture = arch === 'x64' ? 'amd64' : arch
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 const envNamePattern = /^[A-Za-z_][A-Za-z0-9_]*$/
+/** Many times what 127 layers with their history need. */
+const jsonBounds: JsonBounds = { valuesMax: 20_000, depthMax: 100, fieldsMax: 1000 }
+/** Of the variables, and of ENTRYPOINT and CMD, in characters: each command gets the former (execve(2)). */
+const wordsCharsMax = 128 * 1024
+const wordsMax = 1000
+const pathCharsMax = 4096
+/** Of what an image calls its platform, in a message. */
+const toldCharsMax = 300
+const hashedAtOnceBytes = 256 * 1024
 
 const descriptor = z.object({
   digest: z.string().regex(digestPattern),
@@ -41,16 +54,27 @@ const configuration = z.object({
 
 export type Manifest = z.output<typeof manifest>
 
-export function digestOf(bytes: string | Uint8Array): string {
-  return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
+/** Yields to the event loop: a manifest has megabytes. */
+export async function digestOf(bytes: Buffer): Promise<string> {
+  const hash = createHash('sha256')
+  const slice = new TimeSlice()
+  for (let at = 0; at < bytes.length; at += hashedAtOnceBytes) {
+    await slice.next()
+    hash.update(bytes.subarray(at, at + hashedAtOnceBytes))
+  }
+  return `sha256:${hash.digest('hex')}`
 }
 
-/** A manifest, or what an index names for this machine. Throws `invalid_request`. */
-export function readManifest(text: string, field: ImageField, limits: ImageLimits): Manifest | { instance: string } {
-  const value = parseJson(text, field)
-  const list = index.safeParse(value)
+/** A manifest, or what an index names for this machine. Throws `invalid_request` and `too_large`. */
+export async function readManifest(
+  bytes: Buffer,
+  field: ImageField,
+  limits: ImageLimits,
+): Promise<Manifest | { instance: string }> {
+  const value = await parseJson(bytes, field)
+  const list = index.safeParse(value, firstFault)
   if (list.success) return { instance: instanceFor(list.data.manifests, field) }
-  const { data, success } = manifest.safeParse(value)
+  const { data, success } = manifest.safeParse(value, firstFault)
   if (!success) throw refuseImage(field, 'has no manifest of the OCI format or of the second one of Docker')
   const parts = [data.config, ...data.layers]
   // Whoever fetches such a part asks any address that the author of the image has chosen.
@@ -65,21 +89,30 @@ export function readManifest(text: string, field: ImageField, limits: ImageLimit
   return data
 }
 
-/** Digests of the uncompressed layers, lowest first, and what commands take from the image. Throws `invalid_request`. */
-export function readConfiguration(text: string, field: ImageField): { diffIds: string[]; defaults: ImageDefaults } {
-  const { data, success } = configuration.safeParse(parseJson(text, field))
+/** Digests of the uncompressed layers, lowest first, and what commands take from the image. Throws `invalid_request` and `too_large`. */
+export async function readConfiguration(
+  bytes: Buffer,
+  field: ImageField,
+): Promise<{ diffIds: string[]; defaults: ImageDefaults }> {
+  const { data, success } = configuration.safeParse(await parseJson(bytes, field), firstFault)
   if (!success) throw refuseImage(field, 'has no configuration of the OCI format')
   const { os = 'linux', architecture: made = architecture } = data
   if (os !== 'linux' || made !== architecture) {
-    throw refuseImage(field, `is for ${os} on ${made}, and this machine is linux on ${architecture}`)
+    throw refuseImage(
+      field,
+      `is for ${os} on ${made}`.slice(0, toldCharsMax) + `, and this machine is linux on ${architecture}`,
+    )
   }
   const { Env, WorkingDir, User, Entrypoint, Cmd } = data.config ?? {}
   if (User && !userPattern.test(User)) throw refuseImage(field, 'has a user that is neither a name nor a number')
+  assertWords(Env ?? [], field, 'variables')
+  assertWords([...(Entrypoint ?? []), ...(Cmd ?? [])], field, 'words in its ENTRYPOINT and CMD')
+  if ((WorkingDir ?? '').length > pathCharsMax) throw imageTooLarge(field, 'has too long a working directory')
   const texts = [...(Env ?? []), ...(Entrypoint ?? []), ...(Cmd ?? []), WorkingDir ?? '']
   if (texts.some((value) => value.includes('\0'))) throw refuseImage(field, 'has a NUL in its configuration')
   const variables = (Env ?? []).map((line) => {
-    const [name = '', ...value] = line.split('=')
-    return [name, value.join('=')] as const
+    const end = line.indexOf('=')
+    return end === -1 ? ([line, ''] as const) : ([line.slice(0, end), line.slice(end + 1)] as const)
   })
   const defaults = {
     // A name that no shell can read is none here either.
@@ -99,7 +132,8 @@ export function chainIds(diffIds: readonly string[]): string[] {
   const chain: string[] = []
   for (const diffId of diffIds) {
     const below = chain.at(-1)
-    chain.push(below === undefined ? diffId : digestOf(`${below} ${diffId}`))
+    const joined = () => `sha256:${createHash('sha256').update(`${below} ${diffId}`).digest('hex')}`
+    chain.push(below === undefined ? diffId : joined())
   }
   return chain
 }
@@ -112,14 +146,24 @@ function instanceFor(manifests: z.output<typeof index>['manifests'], field: Imag
   const found = fit ?? alone
   if (found !== undefined) return found.digest
   const platforms = manifests.flatMap(({ platform }) => (platform ? [`${platform.os}/${platform.architecture}`] : []))
-  const has = platforms.length > 0 ? platforms.slice(0, 10).join(', ') : 'no single image'
+  const has = platforms.length > 0 ? platforms.slice(0, 10).join(', ').slice(0, toldCharsMax) : 'no single image'
   throw refuseImage(field, `is not for linux/${architecture}: it has ${has}`)
 }
 
-function parseJson(text: string, field: ImageField): unknown {
+function assertWords(given: readonly string[], field: ImageField, what: string): void {
+  const characters = given.reduce((sum, { length }) => sum + length, 0)
+  if (given.length <= wordsMax && characters <= wordsCharsMax) return
+  throw imageTooLarge(field, `has more than ${wordsMax} ${what}, or ${wordsCharsMax} characters of them`)
+}
+
+/** Its work is done in slices, and its values are counted before they are made. */
+async function parseJson(bytes: Buffer, field: ImageField): Promise<unknown> {
+  if ((await exceededBound(bytes, jsonBounds)) !== undefined) {
+    throw imageTooLarge(field, 'has a manifest or a configuration with too many values')
+  }
   try {
-    return JSON.parse(text)
+    return await parseJsonObject(bytes)
   } catch {
-    throw refuseImage(field, 'has a manifest or a configuration that is not JSON')
+    throw refuseImage(field, 'has a manifest or a configuration that is no JSON object')
   }
 }

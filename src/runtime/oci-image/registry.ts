@@ -4,8 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { parseImageReference, type ImageReference } from '../../lib/image-reference.ts'
 import { withinRun } from '../cleanup.ts'
-import { CommandError, reportable, run } from '../command.ts'
-import { imageTooLarge, refuseImage, type ImageLimits } from './limits.ts'
+import { OutOfMemory, type Job } from '../cgroups/work-groups.ts'
+import { CommandError, reportable, type CommandOptions } from '../command.ts'
+import { imageTooLarge, leastBytes, refuseImage, type ImageLimits } from './limits.ts'
 import { digestOf, readManifest, type Manifest } from './manifest.ts'
 
 /** A registry from which images may come. */
@@ -19,7 +20,6 @@ export interface Registry {
 }
 
 const field = 'image.oci'
-const watchMs = 1_000
 const reportedChars = 300
 
 /** What a download has left in its folder: parts are named after their digests. */
@@ -67,24 +67,24 @@ export class Registries {
    * `invalid_request` for what is wrong with the image, `too_large`, `unavailable` when the registry does not answer, and the
    * signal's reason.
    */
-  async fetch(text: string, folder: string, signal: AbortSignal): Promise<Download> {
+  async fetch(job: Job, text: string, folder: string, signal: AbortSignal): Promise<Download> {
     const reference = this.parse(text)
     const registry = this.#registryOf(reference)!
     const { repository, tag, digest: wanted } = reference
     const name = `docker://${registry.host}/${repository}`
     const authFile = await this.#writeSecret(registry)
-    const options = { registry, authFile, signal }
+    const options = { job, registry, authFile, signal }
     try {
       const named = await this.#inspect(wanted === undefined ? `${name}:${tag}` : `${name}@${wanted}`, options)
-      const digest = digestOf(named)
+      const digest = await digestOf(named)
       if (wanted !== undefined && digest !== wanted) throw wrongDigest(registry)
-      let found = readManifest(named, field, this.#limits)
+      let found = await readManifest(named, field, this.#limits)
       let pinned = digest
       if ('instance' in found) {
         pinned = found.instance
         const instance = await this.#inspect(`${name}@${pinned}`, options)
-        if (digestOf(instance) !== pinned) throw wrongDigest(registry)
-        found = readManifest(instance, field, this.#limits)
+        if ((await digestOf(instance)) !== pinned) throw wrongDigest(registry)
+        found = await readManifest(instance, field, this.#limits)
       }
       if ('instance' in found) throw refuseImage(field, 'is a list of lists of images')
       await this.#copy(`${name}@${pinned}`, folder, options)
@@ -98,13 +98,14 @@ export class Registries {
     return this.#registries.find(({ host }) => host === registry)
   }
 
-  async #inspect(name: string, { registry, authFile, signal }: SkopeoOptions): Promise<string> {
+  async #inspect(name: string, { job, registry, authFile, signal }: SkopeoOptions): Promise<Buffer> {
     const argv = ['skopeo', '--insecure-policy', 'inspect', '--raw', '--authfile', authFile] as const
     const secure = `--tls-verify=${registry.insecure !== true}`
-    return this.#skopeo(registry, [...argv, secure, name], this.#limits.answerMs, signal)
+    const options = { timeoutMs: this.#limits.answerMs, signal }
+    return Buffer.from(await skopeo(job, registry, [...argv, secure, name], options))
   }
 
-  async #copy(name: string, folder: string, { registry, authFile, signal }: SkopeoOptions): Promise<void> {
+  async #copy(name: string, folder: string, { job, registry, authFile, signal }: SkopeoOptions): Promise<void> {
     const temporary = `${folder}/temporary`
     await mkdir(temporary)
     await mkdir(`${folder}/image`)
@@ -112,24 +113,17 @@ export class Registries {
     const secure = `--src-tls-verify=${registry.insecure !== true}`
     const stalled = new AbortController()
     const done = new AbortController()
-    const watch = watchGrowth(`${folder}/image`, this.#limits.stallMs, done.signal).then((isStalled) => {
-      if (isStalled) stalled.abort(unavailable(registry, 'sends nothing any more'))
+    const watch = watchGrowth(`${folder}/image`, this.#limits, done.signal).then((isStalled) => {
+      if (isStalled)
+        stalled.abort(unavailable(registry, `sends less than ${this.#limits.bytesPerSecondMin} bytes a second`))
     })
     try {
       const command = [...argv, authFile, secure, name, `dir:${folder}/image`] as const
-      await this.#skopeo(registry, command, this.#limits.stepMs, AbortSignal.any([signal, stalled.signal]))
+      const timeoutMs = this.#limits.stepMs
+      await skopeo(job, registry, command, { timeoutMs, signal: AbortSignal.any([signal, stalled.signal]) })
     } finally {
       done.abort()
       await watch
-    }
-  }
-
-  async #skopeo(registry: Registry, argv: readonly [string, ...string[]], timeoutMs: number, signal: AbortSignal) {
-    try {
-      return await run(argv, { timeoutMs, signal })
-    } catch (error) {
-      if (!(error instanceof CommandError)) throw error
-      throw reasonOf(registry, error)
     }
   }
 
@@ -144,7 +138,23 @@ export class Registries {
   }
 }
 
+async function skopeo(
+  job: Job,
+  registry: Registry,
+  argv: readonly [string, ...string[]],
+  options: CommandOptions,
+): Promise<string> {
+  try {
+    return await job.run(argv, options)
+  } catch (error) {
+    if (error instanceof OutOfMemory) throw imageTooLarge(field, `cannot be fetched: ${error.message}`, error)
+    if (!(error instanceof CommandError)) throw error
+    throw reasonOf(registry, error)
+  }
+}
+
 interface SkopeoOptions {
+  job: Job
   registry: Registry
   authFile: string
   signal: AbortSignal
@@ -179,20 +189,18 @@ function reasonOf(registry: Registry, error: CommandError): ServiceError {
   return unavailable(registry, `does not give the image: ${reportable(words, [], reportedChars)}`, error)
 }
 
-/** Resolves to true when the files of a folder have not grown for `stallMs`, to false when the signal is aborted. */
-async function watchGrowth(folder: string, stallMs: number, done: AbortSignal): Promise<boolean> {
-  let bytes = -1
-  let grownAt = performance.now()
+/** Resolves to true when the files of a folder have not grown enough in `stallMs`, to false when the signal is aborted. */
+async function watchGrowth(folder: string, limits: ImageLimits, done: AbortSignal): Promise<boolean> {
+  let before = 0
   for (;;) {
     try {
-      await sleep(Math.min(watchMs, stallMs), undefined, { signal: done })
+      await sleep(limits.stallMs, undefined, { signal: done })
     } catch {
       return false
     }
-    const now = await bytesIn(folder)
-    if (now !== bytes) grownAt = performance.now()
-    else if (performance.now() - grownAt >= stallMs) return true
-    bytes = now
+    const bytes = await bytesIn(folder)
+    if (bytes - before < leastBytes(limits)) return true
+    before = bytes
   }
 }
 

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
+import { OutOfMemory } from '../cgroups/work-groups.ts'
 import { CommandError, reportable } from '../command.ts'
 import { poolIsFull } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -57,6 +58,7 @@ export function unpackerOf(
     try {
       return outcome.parse(JSON.parse(await hostd.runTool(argv, { timeoutMs: limits.stepMs, signal })))
     } catch (error) {
+      if (error instanceof OutOfMemory) throw imageTooLarge(field, `cannot be unpacked: ${error.message}`, error)
       if (!(error instanceof CommandError)) throw error
       throw reasonOf(error, field, plain ? 'is refused' : 'has a layer that is refused', hostFolder)
     }

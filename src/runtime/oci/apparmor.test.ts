@@ -9,7 +9,7 @@ import { containerConfig } from './container-config.ts'
 test('container config: names the AppArmor profile of the host, if any', async (t) => {
   const names = new HostNames(await temporaryFolder(t))
   const config = (apparmorProfile?: string) => {
-    const traits = { filesMax: 1024, swapAccounting: true, ipv6: true, apparmorProfile }
+    const traits = { filesMax: 1024, swapAccounting: true, ipv6: true, disk: undefined, apparmorProfile }
     const limits = { cpuCount: 1, memoryMb: 256 }
     return containerConfig(sandboxRecord('sb', 1), limits, {
       names,

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { formatProcessors } from '../cgroups/processors.ts'
 import { exists } from '../exists.ts'
@@ -39,8 +40,11 @@ export const maskedFolders = words(`
   /proc/acpi /proc/asound /proc/pressure /proc/scsi /sys/block /sys/devices/virtual/block /sys/devices/virtual/powercap
   /sys/firmware /sys/fs/btrfs /sys/fs/ext4`)
 const maskedFiles = words(`
-  /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/partitions
+  /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/locks /proc/partitions
   /proc/sched_debug /proc/timer_list /proc/timer_stats`)
+
+/** The search path of the first process, and of what the driver starts beside it. */
+export const rootPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
 
@@ -60,6 +64,8 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
     /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
     apparmorProfile: await findProfile(log),
     ipv6: await exists('/proc/net/if_inet6'),
+    /** Of each sandbox. Known once the pool is open; absent where the kernel has none. */
+    disk: undefined as DiskBounds | undefined,
   }
 }
 
@@ -92,7 +98,7 @@ export function containerConfig(
       terminal: false,
       user: { uid: 0, gid: 0 },
       args: ['/.atoll/guest', '--socket', '/.atoll/run/guest.sock'],
-      env: ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'],
+      env: [`PATH=${rootPath}`, 'HOME=/root'],
       cwd: '/',
       capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities },
       rlimits: [
@@ -158,11 +164,29 @@ export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccou
   }
 }
 
-/** `cpus` comes with the first process, which may ask for it at once. A running sandbox gets others by `Processors.change`. */
+/**
+ * `cpus` comes with the first process, which may ask for it at once, and so do the rates of the disk. A running sandbox gets others by
+ * `Processors.change` and `Cgroups.setDiskRates`: `update` of runc takes no rates.
+ */
 function startResourcesOf(limits: ContainerLimits, host: HostTraits, processors: readonly number[] | undefined) {
   const { cpu, ...others } = resourcesOf(limits, host)
   const cpus = processors && formatProcessors(processors)
-  return { ...others, cpu: { ...cpu, ...defined({ cpus }) } }
+  return {
+    ...others,
+    cpu: { ...cpu, ...defined({ cpus }) },
+    ...defined({ blockIO: host.disk && blockIoOf(host.disk) }),
+  }
+}
+
+function blockIoOf({ device, rates }: DiskBounds) {
+  const [major = 0, minor = 0] = device.split(':').map(Number)
+  const at = (rate: number) => [{ major, minor, rate }]
+  return {
+    throttleReadBpsDevice: at(rates.readBytes),
+    throttleWriteBpsDevice: at(rates.writeBytes),
+    throttleReadIOPSDevice: at(rates.reads),
+    throttleWriteIOPSDevice: at(rates.writes),
+  }
 }
 
 /** Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id, 0 from inside. */

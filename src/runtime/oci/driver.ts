@@ -2,7 +2,9 @@ import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
 import type {
+  Alignment,
   CheckpointKind,
+  DiskReport,
   DriverCapabilities,
   ImageSource,
   ImportedImage,
@@ -15,24 +17,26 @@ import type {
   VolumeSpec,
   VolumeState,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { allDone, asReported, cleanUp } from '../cleanup.ts'
+import { asReported } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
 import { checkId } from '../host-names.ts'
+import { PoolBackups } from '../host/backup-cut.ts'
 import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
 import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from '../host/context.ts'
 import { dialSocket } from '../host/dial.ts'
-import { clearResuming, dropStaleMemory, onDiskAlone, removeFence } from '../host/fence.ts'
+import { dropStaleMemory } from '../host/fence.ts'
+import { isFit, removeSandbox, startFirst, takeOver } from '../host/first-start.ts'
 import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
+import { alignSandbox } from '../host/alignment.ts'
 import { writeDiskUse, writeLimits } from '../host/limit-files.ts'
+import { limitProcesses } from '../host/limits.ts'
 import { Launcher } from '../host/launcher.ts'
 import { openHost, releaseHost } from '../host/open-host.ts'
-import { basedOn, freshEtc, type SandboxRecord } from '../host/records.ts'
 import { saveForCheckpoint, saveForHibernation } from '../host/save-memory.ts'
 import { Supervisor } from '../host/supervisor.ts'
 import { createVolume, snapshotVolume, volumeOf } from '../host/volumes.ts'
+import { wakeSaved } from '../host/wake.ts'
 import { gatewayName, gatewayPort, metadataPort } from '../network/index.ts'
-import { bootId } from '../process.ts'
-import { resourcesOf } from './container-config.ts'
 
 /** A bound below the 500 layers that overlay takes. */
 const layersMax = 450
@@ -40,7 +44,7 @@ const layersMax = 450
 const hibernateGraceMs = 3_000
 
 /** Throws `invalid_request` for an illegal subnet. */
-export function createOciDriver(options: OciDriverOptions): RuntimeDriver {
+export function createOciDriver(options: OciDriverOptions): RuntimeDriver & { readonly backups: PoolBackups } {
   return new OciDriver(createContext(options))
 }
 
@@ -56,6 +60,8 @@ class OciDriver implements RuntimeDriver {
   readonly name: string
   capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'the runtime is not open' }
 
+  /** Works while the driver is open. */
+  readonly backups: PoolBackups
   readonly #context: DriverContext
   readonly #supervisor: Supervisor
   readonly #launcher: Launcher
@@ -66,6 +72,7 @@ class OciDriver implements RuntimeDriver {
 
   constructor(context: DriverContext) {
     this.#context = context
+    this.backups = new PoolBackups(context)
     this.name = context.runtime.name
     this.#supervisor = new Supervisor(context)
     this.#launcher = new Launcher(this.#supervisor)
@@ -99,7 +106,7 @@ class OciDriver implements RuntimeDriver {
   prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const { cpuCount, memoryMb, diskMb } = spec
     return this.#locked(checkId(spec.id), () =>
-      this.#start(this.#host(), spec, { warm: { cpuCount, memoryMb, diskMb } }, signal),
+      startFirst(this.#hostWithSpace(), this.#launcher, spec, { warm: { cpuCount, memoryMb, diskMb } }, signal),
     )
   }
 
@@ -107,21 +114,21 @@ class OciDriver implements RuntimeDriver {
     const host = this.#opened
     if (host?.inventory.sandboxes.get(spec.id)?.warm === undefined) return false
     // What is unknown now would not be created either.
-    return this.#isFit(host, spec).catch(() => false)
+    return isFit(host, spec).catch(() => false)
   }
 
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
     return this.#locked(id, async () => {
-      const host = this.#host()
-      const isTakenOver = host.inventory.sandboxes.get(id)?.warm && (await this.#takeOver(host, spec, signal))
-      if (!isTakenOver) await this.#start(host, spec, {}, signal)
+      const host = this.#hostWithSpace()
+      const isTakenOver = host.inventory.sandboxes.get(id)?.warm && (await takeOver(host, spec, signal))
+      if (!isTakenOver) await startFirst(host, this.#launcher, spec, {}, signal)
     })
   }
 
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     return this.#locked(sandboxId, async () => {
-      const host = this.#host()
+      const host = this.#hostWithSpace()
       const { inventory, running, pool, log, cgroups, criu } = host
       const record = inventory.sandbox(sandboxId)
       // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
@@ -144,37 +151,39 @@ class OciDriver implements RuntimeDriver {
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     return this.#locked(spec.id, async () => {
       const host = this.#host()
-      const { inventory, running } = host
-      const { slot } = inventory.sandbox(spec.id)
-      if (running.isUp(spec.id)) return
-      const stop = () => running.stop(host.cgroups, spec.id, slot)
-      const dropStale = () => dropStaleMemory(host, inventory.sandbox(spec.id))
-      await stop()
-      // An earlier wake may have failed without writing that down.
-      const record = await dropStale()
-      try {
-        await this.#launcher.again(host, record, spec, signal)
-      } catch (error) {
-        await cleanUp(host, spec.id, async () => void (await dropStale()))
-        await cleanUp(host, spec.id, async () => {
-          await stop()
-          // CRIU may set its fence until it has ended.
-          await dropStale()
-          await clearResuming(inventory.sandboxes, spec.id)
-        })
-        if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error
-        this.#supervisor.removeUnused()
-        throw onDiskAlone(host, spec.id, asReported(error))
-      }
+      host.inventory.sandbox(spec.id)
+      if (host.running.isUp(spec.id)) return
+      host.space.assertRuns()
+      await wakeSaved(host, this.#launcher, spec, signal)
     })
   }
 
+  hasMemory(sandboxId: string): boolean {
+    return this.#opened?.inventory.sandboxes.get(sandboxId)?.memory?.bytes !== undefined
+  }
+
+  hookFailure(sandboxId: string): string | undefined {
+    return this.#launcher.hookFailures.get(sandboxId)
+  }
+
+  isMemoryKept(sandboxId: string, checkpointId: string): boolean {
+    if (this.#opened === undefined || !this.hasMemory(sandboxId)) return false
+    const { sandboxes, checkpoints } = this.#opened.inventory
+    return checkpoints.get(checkpointId)?.memory?.source === sandboxes.get(sandboxId)?.memory?.folder
+  }
+
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
-    return this.#locked(spec.id, () => restoreInPlace(this.#host(), this.#launcher, { spec, checkpointId, signal }))
+    return this.#locked(spec.id, () =>
+      restoreInPlace(this.#hostWithSpace(), this.#launcher, { spec, checkpointId, signal }),
+    )
   }
 
   restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
-    return this.#locked(spec.id, () => restartInPlace(this.#host(), this.#launcher, { spec, ...options }))
+    return this.#locked(spec.id, async () => {
+      const host = this.#host()
+      host.space.assertRuns()
+      await restartInPlace(host, this.#launcher, { spec, ...options })
+    })
   }
 
   resize(spec: SandboxSpec): Promise<void> {
@@ -182,42 +191,49 @@ class OciDriver implements RuntimeDriver {
       const host = this.#host()
       const { inventory, running } = host
       const record = inventory.sandbox(spec.id)
-      if (running.isUp(spec.id)) await this.#limitProcesses(host, spec)
+      if (running.isUp(spec.id)) await limitProcesses(host, spec)
       await limitDisk(host, record, spec.diskMb)
       await writeLimits(host, spec)
     })
   }
 
+  align(spec: SandboxSpec): Promise<Alignment> {
+    return this.#locked(spec.id, () => alignSandbox(this.#host(), spec))
+  }
+
   delete(sandboxId: string): Promise<void> {
-    return this.#context.locks.run(sandboxId, () => this.#remove(sandboxId))
+    return this.#context.locks.run(sandboxId, async () => {
+      await removeSandbox(this.#host(), sandboxId)
+      this.#launcher.hookFailures.delete(sandboxId)
+    })
   }
 
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
     checkId(checkpointId)
     return this.#locked(sandboxId, async () => {
-      const host = this.#host()
+      const host = this.#hostWithSpace()
       const { inventory, pool, running } = host
-      const record = inventory.sandbox(sandboxId)
-      if (kind === 'full') assertCriu(host)
-      if (kind === 'full' && !running.isUp(sandboxId) && record.memory?.bytes === undefined) {
+      // A wake may have failed without writing down that the disk is newer than the memory.
+      const found = inventory.sandbox(sandboxId)
+      const record = running.isUp(sandboxId) ? found : await dropStaleMemory(host, found)
+      const hasMemory = record.memory?.bytes !== undefined
+      if (kind === 'full' && !hasMemory) assertCriu(host)
+      if (kind === 'full' && !hasMemory && !running.isUp(sandboxId)) {
         throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
       }
-      if (record.layers.length >= layersMax) {
-        const message = `this disk is based on ${record.layers.length} checkpoints, which is the most`
-        throw new ServiceError('conflict', message)
-      }
+      if (record.layers.length >= layersMax)
+        throw new ServiceError('conflict', `this disk is based on ${layersMax} checkpoints, which is the most`)
       const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
         const memory = kind === 'full' ? await saveForCheckpoint(host, record, checkpointId) : undefined
         if (memory === undefined) await pool.snapshot(diskOf(record), layerOf(checkpointId))
         const bytes = await pool.referencedBytes(layerOf(checkpointId))
-        const { base, rangeStart } = record
         const inodeEnd = await pool.nextInode(diskOf(record))
-        const layer = { checkpointId, rangeStart, ...defined({ inodeEnd }) }
+        const layer = { checkpointId, rangeStart: record.rangeStart, ...defined({ inodeEnd }) }
         // Made now, so that the first fork need not wait for it.
         if (inodeEnd !== undefined) await host.templates.above(inodeEnd)
         const layers = [layer, ...record.layers]
         const sizes = { sizeBytes: bytes + (memory?.bytes ?? 0) }
-        return { id: checkpointId, kind, sandboxId, base, layers, ...sizes, ...defined({ memory }) }
+        return { id: checkpointId, kind, sandboxId, base: record.base, layers, ...sizes, ...defined({ memory }) }
       })
       return { sizeBytes }
     })
@@ -230,7 +246,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   createVolume(spec: VolumeSpec): Promise<void> {
-    return this.#locked(checkId(spec.id), () => createVolume(this.#host(), spec))
+    return this.#locked(checkId(spec.id), () => createVolume(this.#hostWithSpace(), spec))
   }
 
   async deleteVolume(id: string): Promise<void> {
@@ -238,27 +254,31 @@ class OciDriver implements RuntimeDriver {
   }
 
   snapshotVolume(volumeId: string, snapshotId: string): Promise<void> {
-    return this.#locked(checkId(snapshotId), () => snapshotVolume(this.#host(), volumeId, snapshotId))
+    return this.#locked(checkId(snapshotId), () => snapshotVolume(this.#hostWithSpace(), volumeId, snapshotId))
   }
 
   async volumeState(id: string, { flush = false } = {}): Promise<VolumeState | undefined> {
     const { pool } = this.#host()
     const volume = volumeOf(id)
     if (!(await pool.has(volume))) return undefined
-    const usedBytes = await pool.referencedBytes(volume, flush)
-    return { usedBytes, generation: await pool.generation(volume) }
+    return { usedBytes: await pool.referencedBytes(volume, flush), generation: await pool.generation(volume) }
   }
 
   assertImportable(reference: string): void {
     this.#context.importer.assertImportable(reference)
   }
 
-  async importImage(checkpointId: string, source: ImageSource, signal?: AbortSignal): Promise<ImportedImage> {
+  async importImage(
+    checkpointId: string,
+    source: ImageSource,
+    signal?: AbortSignal,
+    owner?: string,
+  ): Promise<ImportedImage> {
     checkId(checkpointId)
-    const host = this.#host()
+    const host = this.#hostWithSpace()
     const closed = this.#imports.signal
     const ended = signal === undefined ? closed : AbortSignal.any([signal, closed])
-    const imported = host.importer.import(host, { checkpointId, source, signal: ended })
+    const imported = host.importer.import(host, { checkpointId, source, signal: ended, owner })
     this.#importing.add(imported)
     try {
       return await imported
@@ -269,14 +289,16 @@ class OciDriver implements RuntimeDriver {
     }
   }
 
-  async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
-    const { running, names, hostd, connections } = this.#context
+  async dial(sandboxId: string, signal?: AbortSignal, owner?: string): Promise<Duplex> {
+    const { running, names, hostd, space, connections } = this.#context
+    // Frozen, its guest would not answer.
+    space.assertRuns()
     const connect = async () => {
       if (!running.runs.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
       return dialSocket(hostd, names.guestSocket(sandboxId), signal)
     }
     try {
-      const socket = await connections.open(sandboxId, connect, signal)
+      const socket = await connections.open(sandboxId, connect, { signal, owner })
       const { bytesWritten, bytesRead } = socket
       socket.once('close', () => {
         const isUnanswered = socket.bytesWritten > bytesWritten && socket.bytesRead === bytesRead
@@ -289,15 +311,16 @@ class OciDriver implements RuntimeDriver {
     }
   }
 
-  async connect(sandboxId: string, port: number, signal?: AbortSignal): Promise<Duplex | undefined> {
-    const { running, hostd, connections } = this.#context
+  async connect(sandboxId: string, port: number, signal?: AbortSignal, owner?: string): Promise<Duplex | undefined> {
+    const { running, hostd, space, connections } = this.#context
+    space.assertRuns()
     const connect = async () => {
       const process = running.runs.get(sandboxId)
       if (process === undefined) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
       return hostd.connectInside(process, port)
     }
     try {
-      return await connections.open(sandboxId, connect, signal)
+      return await connections.open(sandboxId, connect, { signal, owner, kind: 'port' })
     } catch (error) {
       if (isServiceError(error)) throw error
       signal?.throwIfAborted()
@@ -320,6 +343,10 @@ class OciDriver implements RuntimeDriver {
     // It may have ended meanwhile, and its slot may have another owner.
     if (usage === undefined || traffic === undefined || !running.isUp(sandboxId)) return undefined
     return { ...usage, diskBytes, networkReceivedBytes: traffic.receivedBytes, networkSentBytes: traffic.sentBytes }
+  }
+
+  disk(): DiskReport {
+    return this.#context.space.report
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
@@ -356,100 +383,11 @@ class OciDriver implements RuntimeDriver {
     })
   }
 
-  /** A cold start. A failure leaves nothing. */
-  async #start(
-    host: OpenHost,
-    spec: SandboxSpec,
-    kind: Pick<SandboxRecord, 'warm'>,
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
-    const { id } = spec
-    const { inventory, images } = host
-    signal?.throwIfAborted()
-    const current = await images.current(spec.image)
-    const disk = await inventory.freshDisk(id)
-    // Nothing awaits from here to `put`: no other call can claim the same numbers or remove the checkpoint's layers.
-    if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
-    const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
-    const record: SandboxRecord = {
-      id,
-      ...disk,
-      ...inventory.claim(),
-      ...(from === undefined ? { ...current, layers: [], ...freshEtc } : basedOn(from, current, bootId())),
-      ...kind,
-    }
-    const recorded = inventory.sandboxes.put(record)
-    try {
-      await recorded
-      await this.#launcher.first(host, record, spec, signal)
-    } catch (error) {
-      await cleanUp(this.#context, id, () => this.#remove(id))
-      throw error
-    }
-  }
-
-  /** Throws `conflict` when the processes hold more memory than that. */
-  async #limitProcesses({ lazy, names, runtime, cgroups, traits }: OpenHost, spec: SandboxSpec): Promise<void> {
-    // Pages that are still to come count too.
-    await lazy.loaded(spec.id)
-    const resources = resourcesOf(spec, traits)
-    const group = names.cgroup(spec.id)
-    await cgroups.assertMemoryFits(group, resources.memory.limit)
-    await runtime.update(spec.id, resources)
-    // Last, and not by the runtime: where it refuses the memory, it may have changed the processors before.
-    cgroups.processors?.change(group, spec.cpuCount)
-  }
-
-  /** Gives a prepared sandbox the limits of its owner and writes down that it has one. False: it is unfit, and gone. */
-  async #takeOver(host: OpenHost, spec: SandboxSpec, signal: AbortSignal | undefined): Promise<boolean> {
-    const { inventory } = host
-    const { id } = spec
-    try {
-      signal?.throwIfAborted()
-      const isFit = await this.#isFit(host, spec)
-      const { warm: has, ...record } = inventory.sandbox(id)
-      if (isFit) {
-        const isSized = spec.cpuCount === has?.cpuCount && spec.memoryMb === has.memoryMb
-        await allDone([
-          ...(isSized ? [] : [this.#limitProcesses(host, spec)]),
-          ...(spec.diskMb === has?.diskMb ? [] : [limitDisk(host, record, spec.diskMb)]),
-          inventory.sandboxes.put(record),
-        ])
-        await writeLimits(host, spec)
-        return true
-      }
-    } catch (error) {
-      await cleanUp(this.#context, id, () => this.#remove(id))
-      throw error
-    }
-    await this.#remove(id)
-    return false
-  }
-
-  /** Whether a prepared sandbox runs, from what a start would take now. */
-  async #isFit({ inventory, images, running }: OpenHost, spec: SandboxSpec): Promise<boolean> {
-    const { id, image, from, volumes = [] } = spec
-    // They are mounted before the guest starts.
-    if (volumes.length > 0) return false
-    const record = inventory.sandbox(id)
-    const current = await images.current(image)
-    if (!running.isUp(id) || current.guest !== record.guest || current.agent !== record.agent) return false
-    if (from === undefined) return record.layers.length === 0 && record.base === current.base
-    const { base, layers } = inventory.checkpoint(from.checkpointId)
-    return base === record.base && layers[0]?.checkpointId === record.layers[0]?.checkpointId
-  }
-
-  async #remove(id: string): Promise<void> {
-    const { inventory, running, pool, network, cgroups } = this.#host()
-    const record = inventory.sandboxes.get(id)
-    if (record === undefined) return
-    await running.stop(cgroups, id, undefined)
-    // Its processes have said goodbye to their peers by now.
-    network.release(record.slot)
-    await pool.remove(diskOf(record))
-    await removeFence(pool, record)
-    await inventory.sandboxes.remove(id)
-    await inventory.removeUnused()
+  /** For what makes data. Throws `no_capacity` while the disk takes no more. */
+  #hostWithSpace(): OpenHost {
+    const host = this.#host()
+    host.space.assertTakesData()
+    return host
   }
 
   #host(): OpenHost {

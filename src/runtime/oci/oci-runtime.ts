@@ -32,9 +32,13 @@ export interface OciRuntime {
 
   /**
    * Saves the processes of a container, which was started from that bundle, into the folder `images`, which exists. Throws `OciRuntimeError`; CRIU's `dump.log` in that folder has
-   * the cause, and a CRIU may still be at work there.
+   * the cause, and a CRIU may still be at work there. `within` makes the command line run in a control group.
    */
-  checkpoint(id: string, bundle: string, options: CriuCall & { leaveRunning: boolean }): Promise<void>
+  checkpoint(
+    id: string,
+    bundle: string,
+    options: CriuCall & { leaveRunning: boolean; within?: (argv: readonly string[]) => string[] },
+  ): Promise<void>
 
   /**
    * Starts the container of a bundle with the processes in `images`. Returns its first process; all of them run by then. With

@@ -24,11 +24,16 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
   /** `detached`: without pipes, which a container would inherit and hold. */
   const call = async (
     bundle: string,
-    options: RuncOptions & { log: string; timeoutMs: number },
+    options: RuncOptions & {
+      log: string
+      timeoutMs: number
+      within?: ((argv: readonly string[]) => string[]) | undefined
+    },
     args: readonly string[],
   ) => {
     try {
-      const command = runcCommand(stateDir, options, args)
+      const alone = runcCommand(stateDir, options, args)
+      const command = options.within?.(alone) ?? alone
       await runAlone(bundle, command, { detached: true, timeoutMs: options.timeoutMs })
     } catch (cause) {
       const outcome = cause instanceof CommandError ? cause.outcome : 'runc gave no reason'
@@ -55,9 +60,9 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
       return started(id)
     },
 
-    checkpoint: async (id, bundle, { criu, images, timeoutMs, leaveRunning }) => {
+    checkpoint: async (id, bundle, { criu, images, timeoutMs, leaveRunning, within }) => {
       const keep = leaveRunning ? ['--leave-running'] : []
-      const options = { criu, log: `${images}/runc.log`, timeoutMs }
+      const options = { criu, log: `${images}/runc.log`, timeoutMs, within }
       await call(bundle, options, ['checkpoint', '--image-path', images, '--work-path', images, ...keep, id])
     },
 

@@ -17,7 +17,7 @@ const allowed = `
   getpriority getrandom getresgid getresgid32 getresuid getresuid32 getrlimit getrusage getsid getsockname getsockopt
   gettid gettimeofday getuid getuid32 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
   io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_submit ioprio_get ioprio_set
-  ipc kcmp kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lchown32 lgetxattr link linkat
+  ipc kcmp kill lchown lchown32 lgetxattr link linkat
   listen listxattr llistxattr lremovexattr lseek _llseek lsetxattr lstat lstat64 madvise map_shadow_stack membarrier
   memfd_create mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mmap2 mprotect mq_getsetattr
   mq_notify mq_open mq_timedreceive mq_timedreceive_time64 mq_timedsend mq_timedsend_time64 mq_unlink mremap mseal
@@ -43,9 +43,13 @@ const allowed = `
 
 /**
  * Refused as if the kernel did not know them, so that callers fall back: libc from clone3 to clone, libuv from io_uring,
- * databases from io_setup to threads. Of what io_setup makes the kernel has one small number for the whole machine.
+ * databases from io_setup to threads. Of what io_setup makes the kernel has one small number for the whole machine. Landlock rules are
+ * in no dump: a process that had confined itself would run on without them.
  */
-const absent = ['clone3', 'io_setup', 'io_uring_setup', 'io_uring_enter', 'io_uring_register']
+const absent = [
+  ...['clone3', 'io_setup', 'io_uring_setup', 'io_uring_enter', 'io_uring_register'],
+  ...['landlock_add_rule', 'landlock_create_ruleset', 'landlock_restrict_self'],
+]
 
 const EPERM = 1
 const ENOSYS = 38

@@ -37,18 +37,22 @@ export interface Guest {
   /** Kills a process that runs and forgets it with its output. */
   release(processId: string): Promise<void>
 
-  stat(path: string): Promise<FileStat>
-  list(path: string): Promise<DirectoryEntry[]>
-  /** `user` owns the directories that are made, root by default. */
+  /*
+   * Operations on files have the rights of `user`, root's by default, who also owns what they make. Throw `forbidden` where that user may
+   * not. A guest of an earlier version has root's rights in all of them, and gives away what it makes.
+   */
+
+  stat(path: string, user?: string): Promise<FileStat>
+  list(path: string, user?: string): Promise<DirectoryEntry[]>
   mkdir(path: string, user?: string): Promise<void>
   /** Removes a file, or a directory with its content. */
-  remove(path: string): Promise<void>
+  remove(path: string, user?: string): Promise<void>
 
   /**
    * Opens a file. `start` and `end` are byte offsets, both inclusive (RFC 9110 ranges). Throws `invalid_request` for a directory.
    * The caller destroys the stream.
    */
-  readFile(path: string, range?: { start?: number; end?: number }): Promise<{ stat: FileStat; body: Readable }>
+  readFile(path: string, options?: ReadFileOptions): Promise<{ stat: FileStat; body: Readable }>
 
   /**
    * Writes a temporary file and renames it at the end of `body`; creates parents. A body that breaks off or exceeds `bytesMax`
@@ -121,6 +125,8 @@ export interface SpawnRequest {
   keepBytes?: number
   /** `tail` (default) drops the oldest output; `lossless` drops acknowledged output alone and stops reading at `keepBytes`. */
   keep?: 'tail' | 'lossless'
+  /** For so long a `tail` holds back the output beyond `keepBytes` for its first reader. At most 60 000. Default: not at all. */
+  readerMs?: number
 }
 
 export interface ProcessInfo {
@@ -130,6 +136,8 @@ export interface ProcessInfo {
   running: boolean
   /** 128 + n for a signal n, 124 after a timeout. Absent while it runs. */
   exitCode?: number
+  /** Its time limit ended it. A guest of an earlier version does not say so. */
+  timedOut?: boolean
   /** ISO 8601, to the second. */
   startedAt: string
   endedAt?: string
@@ -153,10 +161,16 @@ export interface ProcessOutput {
 export interface AttachOptions {
   /** Absolute byte offset in the log of both streams; dropped bytes are skipped. Default 0. */
   offset?: number
+  /** How long the process waits for this reader while it reads nothing. At most 60 000, the default. */
+  stallMs?: number
   signal?: AbortSignal
 }
 
-/** Yields retained output, `replayed`, live output, and `exit` last. The guest stops sending while the reader does not read. */
+/**
+ * Yields retained output, `replayed`, live output, and `exit` last. The guest stops sending while the reader does not read, and the
+ * process waits: for the slowest of its readers, as a writer waits for a pipe. A reader that reads nothing for `stallMs` meanwhile gets
+ * `unavailable` behind what was sent to it.
+ */
 export interface Attachment extends AsyncIterable<AttachmentEvent>, AsyncDisposable {
   /** Resolves when the guest has taken the bytes. */
   write(data: Uint8Array): Promise<void>
@@ -164,13 +178,25 @@ export interface Attachment extends AsyncIterable<AttachmentEvent>, AsyncDisposa
   end(): Promise<void>
   /** Lets a `lossless` process drop the output before this offset. */
   acknowledge(offset: number): Promise<void>
-  close(): void
+  /** The process waits for a reader that comes back, by another attachment, up to 30 s more. */
+  close(options?: { comesBack?: boolean }): void
 }
 
-export type AttachmentEvent =
-  | { type: 'output'; stream: 'stdout' | 'stderr'; offset: number; data: Buffer }
-  | { type: 'replayed'; offset: number }
-  | { type: 'exit'; exitCode: number }
+export type AttachmentEvent = OutputEvent | { type: 'replayed'; offset: number } | ExitEvent
+
+export interface ExitEvent extends Pick<ProcessInfo, 'timedOut'> {
+  type: 'exit'
+  exitCode: number
+}
+
+export interface OutputEvent {
+  type: 'output'
+  stream: 'stdout' | 'stderr'
+  offset: number
+  data: Buffer
+  /** `data` behind one byte that its reader may set: a frame without a copy. */
+  headed: Buffer
+}
 
 export interface FileStat {
   path: string
@@ -183,6 +209,12 @@ export interface FileStat {
 
 export interface DirectoryEntry extends FileStat {
   name: string
+}
+
+export interface ReadFileOptions {
+  start?: number
+  end?: number
+  user?: string
 }
 
 export interface WriteFileOptions {

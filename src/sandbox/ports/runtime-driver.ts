@@ -58,8 +58,8 @@ export interface RuntimeDriver {
 
   /**
    * Creates a sandbox, or takes over a prepared one, and returns when its guest answers. Throws `no_capacity` when the host is out of ids, addresses or disk,
-   * `not_found` for an unknown image or checkpoint, `full_checkpoint_unavailable` when memory cannot be restored, and `conflict` when
-   * it exceeds `memoryMb` (a `wake` likewise). A failure or an abort leaves nothing.
+   * `not_found` for an unknown image or checkpoint, `full_checkpoint_unavailable` when memory cannot be restored here or now,
+   * `memory_not_restorable` when it never can as it was saved, and `conflict` when it exceeds `memoryMb` (a `wake` likewise). A failure or an abort leaves nothing.
    */
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 
@@ -73,17 +73,30 @@ export interface RuntimeDriver {
   /**
    * Starts a hibernated or exited sandbox and returns when its guest answers: from its saved memory under the same address, else on
    * its disk. Does nothing to a running one. A failure or an abort keeps the saved state for a retry; `full_checkpoint_unavailable`
-   * with the reason when the memory cannot be restored. A failure after its processes have resumed loses the memory, because the
+   * or `memory_not_restorable` with the reason when the memory cannot be restored. A failure after its processes have resumed loses the memory, because the
    * disk is newer by then: the error says so, and the next wake starts on the disk. An abort never loses it; it may come too late.
    */
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 
+  /** Whether the next `wake` of a sandbox that does not run is from saved memory. */
+  hasMemory(sandboxId: string): boolean
+
+  /**
+   * What failed, in words, of the programs in `/etc/atoll/on-fork.d` when a `create` from a checkpoint or a `restore` started this sandbox;
+   * undefined from its next start on.
+   */
+  hookFailure?(sandboxId: string): string | undefined
+
+  /** Whether a checkpoint was made of the saved memory that a sandbox still has, with the disk that belongs to it. */
+  isMemoryKept(sandboxId: string, checkpointId: string): boolean
+
   /**
    * Restores a running, hibernated or exited sandbox to a checkpoint of its own, under the same id and address, and returns when its
-   * guest answers. Before it touches anything, it throws `not_found`, `no_capacity`, `full_checkpoint_unavailable`, and `conflict` for
-   * a memory above the sandbox's limit. A later failure or an abort leaves the disk as it was: a sandbox that ran is restarted on it
-   * ({@link RestartedOnDiskError}), a hibernated one keeps its memory. After a crash it is dormant, restored wholly or not at all.
-   * The checkpoint always stays; a repeat restores again.
+   * guest answers. Before it touches anything, it throws `not_found`, `no_capacity`, `full_checkpoint_unavailable`, `memory_not_restorable`, and `conflict` for
+   * a memory above the sandbox's limit, or for a present that cannot be saved. A later failure or an abort leaves the present: a sandbox
+   * that ran goes on from its memory, or hibernates with it when that fails too, and a hibernated one keeps its own. Without
+   * `capabilities.fullCheckpoints` one that ran is restarted on its disk ({@link RestartedOnDiskError}). After a crash it is dormant,
+   * restored wholly or not at all. The checkpoint always stays; a repeat restores again.
    */
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void>
 
@@ -99,13 +112,21 @@ export interface RuntimeDriver {
    */
   resize(spec: SandboxSpec): Promise<void>
 
+  /**
+   * Compares a running sandbox with its spec, in what the kernel and the disk say, and brings it to the spec without a pause: a server
+   * may have ended in the middle of a change. Nothing ends for it: where less memory would not be enough, the sandbox keeps the memory
+   * that it has. Returns nothing different for one that does not run. A repeat finds only what cannot be mended.
+   */
+  align(spec: SandboxSpec): Promise<Alignment>
+
   /** Removes the sandbox with all its data. Repeating it, or an unknown id, is harmless. */
   delete(sandboxId: string): Promise<void>
 
   /**
    * Saves the state of a sandbox under a new id; only `full` pauses it, for the dump. A failure leaves nothing. Throws `conflict` for
    * a taken id and `no_capacity` when the disk pool is full; `full` also throws `full_checkpoint_unavailable` without
-   * `capabilities.fullCheckpoints`, and `conflict` with the reason when the sandbox does not run or its memory cannot be saved.
+   * `capabilities.fullCheckpoints`, and `conflict` with the reason when the sandbox does not run or its memory cannot be saved. Of a
+   * hibernated sandbox it keeps the saved memory, on any host.
    * `sizeBytes` counts disk and memory.
    */
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }>
@@ -135,9 +156,9 @@ export interface RuntimeDriver {
    *
    * Throws `invalid_request` with what is wrong with the image (`details.field` is `image.oci` or `archive`), `too_large` when it passes a
    * bound, `conflict` for a taken id, `no_capacity` when the disk pool is full, and `unavailable` when the registry does not answer or
-   * this host lacks a program.
+   * this host lacks a program. One `owner` leaves others a place among those that unpack at once.
    */
-  importImage?(checkpointId: string, source: ImageSource, signal?: AbortSignal): Promise<ImportedImage>
+  importImage?(checkpointId: string, source: ImageSource, signal?: AbortSignal, owner?: string): Promise<ImportedImage>
 
   /** Throws the `invalid_request` of `importImage` for a reference that is wrong in itself, or in a registry that is not allowed. */
   assertImportable?(reference: string): void
@@ -148,21 +169,30 @@ export interface RuntimeDriver {
    *
    * Memory cannot be saved while a connection is open, so the driver first emits `freeze` on each with a {@link FreezeReason}, and
    * destroys those that their owners have not closed within `freezeGraceMs`.
+   *
+   * Connections are bounded for each sandbox, for each `owner`, and for all together, such that one owner leaves others theirs.
    */
-  dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex>
+  dial(sandboxId: string, signal?: AbortSignal, owner?: string): Promise<Duplex>
 
   /**
    * Opens a TCP connection to a port of the loopback of a running sandbox, past its guest, for {@link Guest.dial}. Undefined where only
    * the guest can. Like `dial`, it waits for the end of a checkpoint, and its connections get `freeze`. Throws `nothing_listening`
-   * when a listener does not answer, and `unavailable`.
+   * when a listener does not answer, and `unavailable`. These leave some of the connections of a sandbox to `dial`.
    */
-  connect?(sandboxId: string, port: number, signal?: AbortSignal): Promise<Duplex | undefined>
+  connect?(sandboxId: string, port: number, signal?: AbortSignal, owner?: string): Promise<Duplex | undefined>
 
   /**
    * What a sandbox uses, as its host sees it: nothing inside is asked. A few reads, so that hundreds of sandboxes can be asked each
    * 15 seconds. Undefined while it does not run, which includes some transitions, and for an unknown id. Throws `unavailable`.
    */
   usage(sandboxId: string): Promise<SandboxUsage | undefined>
+
+  /**
+   * What the disks of the hosts can take. While the state is not `ok`, what makes data (`prepare`, `create`, `hibernate`, `checkpoint`,
+   * `restore`, `createVolume`, `snapshotVolume`, `importImage`) throws `no_capacity` with the reason; while sandboxes are frozen or cannot
+   * write, `wake`, `restart`, `dial` and `connect` do too. What gives back space always goes. Undefined where the driver cannot tell.
+   */
+  disk?(): DiskReport
 
   /** Registers the one listener for sandboxes that ended by themselves, or that the driver ended after a long silence of their guest. */
   onExit(listener: (exit: SandboxExit) => void): void
@@ -235,6 +265,29 @@ export interface SandboxSpec {
   volumes?: readonly SandboxVolume[]
 }
 
+export interface Alignment {
+  differences: readonly Difference[]
+  /** What it may use now, if that is not what the spec says. */
+  keptMemoryMb?: number
+}
+
+/** Something in which a running sandbox was not what it should be. */
+export interface Difference {
+  what:
+    | 'memory'
+    | 'processor time'
+    | 'processors'
+    | 'processes'
+    | 'disk'
+    | 'disk rates'
+    | 'limits that it sees'
+    | 'volumes'
+    | 'network'
+  had: string
+  wanted: string
+  isMended: boolean
+}
+
 export interface SandboxVolume {
   id: string
   /** Absolute, as the sandbox sees it, and normal; no volume of a sandbox lies in another. */
@@ -268,6 +321,39 @@ export interface SandboxUsage {
   networkSentBytes: number
   processCount: number
 }
+
+export interface DiskReport {
+  /**
+   * `low`: there is little left. `full`: sandboxes are frozen until there is space, so that no write that they were told of is lost.
+   * `failing`: the disk has failed to take what it must.
+   */
+  state: DiskState
+  /** For people, in every other state than `ok`. */
+  reason?: string
+  /** Size of what disks, layers, volumes and memory share. */
+  poolBytes: number
+  /** What can still be written to it. */
+  availableBytes: number
+  /** What is left of the file system that it grows on. */
+  belowBytes: number
+  /** What it can still grow by when nothing is left there. */
+  reserveBytes: number
+  /** Failed reads, writes and the like, by kind, since the pool was made. */
+  errors: Record<string, number>
+}
+
+/** Throws `no_capacity` with the reason while the disks of the hosts take no more data. */
+export function assertDiskTakesData(driver: Pick<RuntimeDriver, 'disk'>): void {
+  const { state, reason } = driver.disk?.() ?? { state: 'ok' as const }
+  if (state === 'ok') return
+  throw new ServiceError('no_capacity', reason ?? 'the disk takes no more data', {
+    details: { retryAfterSeconds: diskRetryAfterSeconds },
+  })
+}
+
+const diskRetryAfterSeconds = 60
+export const diskStates = ['ok', 'low', 'full', 'failing'] as const
+export type DiskState = (typeof diskStates)[number]
 
 export interface KnownResources {
   /** Sandboxes that should exist: running ones are adopted, hibernated ones keep their disk. */

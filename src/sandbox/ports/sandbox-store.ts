@@ -9,6 +9,8 @@ import type { VolumeStore } from './volume-store.ts'
  * The port to the records of sandboxes, checkpoints, patches and previews. A store reads and writes; the service has the rules. Each
  * method is one transaction, durable when it returns. A lookup with `orgId` returns `undefined` for a row of another organisation.
  *
+ * A change of state is in the log of its organisation by the same transaction (`log-entries.ts` says what).
+ *
  * With a creation, the same transaction records the result under the request's `Idempotency-Key`. It throws `conflict` and writes
  * nothing when an earlier run of the request has recorded one.
  */
@@ -21,17 +23,20 @@ export interface SandboxStore extends VolumeStore {
   /** Of all organisations. */
   sandboxesIn(statuses: readonly SandboxStatus[]): Promise<Sandbox[]>
   countSandboxes(orgId: string, statuses: readonly SandboxStatus[]): Promise<number>
+  /** What an organisation has of disk, without the sandbox `exceptId`. */
+  diskUse(orgId: string, exceptId?: string): Promise<DiskUse>
   /** Of all organisations, every state. */
   sandboxCounts(): Promise<SandboxCounts>
   /**
    * Compare and set: changes a sandbox in one of the states `from` (default: any), else returns `undefined`. A key with the value
-   * `undefined` clears its field. The note records that the creating request has made the sandbox, or undone it.
+   * `undefined` clears its field. The note records that the creating request has made the sandbox, or undone it. `expected` is the record
+   * as the caller knows it, in a state of `from`: where it is so, the change is quicker.
    */
   updateSandbox(
     id: string,
     change: SandboxChange,
     from?: readonly SandboxStatus[],
-    note?: CreationNote,
+    options?: { creationNote?: CreationNote | undefined; expected?: Sandbox | undefined },
   ): Promise<Sandbox | undefined>
   /** Those that stopped before the moment, or all. */
   stoppedSandboxIds(stoppedBefore?: Date): Promise<string[]>
@@ -64,9 +69,13 @@ export interface SandboxStore extends VolumeStore {
 
   /**
    * Inserts the preview of this port, or updates it and keeps its id and creation time. With an unchanged custom host name it also
-   * keeps `sslStatus` and `verifiedAt`. Throws `conflict` when another preview of the organisation has the host name.
+   * keeps `sslStatus` and `verifiedAt`. `url` is where clients reach it, for the log. Throws `conflict` when another preview of the organisation has the host name.
    */
-  putPreview(declaration: PreviewDeclaration, creation?: Creation): Promise<{ preview: Preview; created: boolean }>
+  putPreview(
+    declaration: PreviewDeclaration,
+    url: string,
+    creation?: Creation,
+  ): Promise<{ preview: Preview; created: boolean }>
   /** Compare and set, for a preview with this (or no) custom host name and a status in `from`; returns whether it was set. */
   setSslStatus(preview: PreviewDomainKey, sslStatus: SslStatus, from: readonly SslStatus[]): Promise<boolean>
   /**
@@ -85,6 +94,13 @@ export interface SandboxStore extends VolumeStore {
 }
 
 export type PreviewDomainKey = Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>
+
+export interface DiskUse {
+  /** Sizes of sandboxes that are not stopped, of volumes and of snapshots of volumes. */
+  promisedMb: number
+  /** Sizes of checkpoints, those of images too. */
+  storedBytes: number
+}
 
 export type SandboxCounts = Record<SandboxStatus, number>
 

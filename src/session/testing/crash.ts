@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { assertWhole, orgId, simple, World } from './world.ts'
+import { callsEnded } from './store.ts'
 
 /** Calls that are no steps of their own: they answer at once and change nothing that outlives the server. */
 const uncounted = new Set(['hostname', 'keepAlive', 'close'])
@@ -77,6 +78,7 @@ export async function surviveCrash(at: number, mode: 'before' | 'after'): Promis
   })()
   story.catch(() => {})
   await Promise.race([story, crash.died])
+  await callsEnded()
   for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
   const second = world.serve()
   await second.start()

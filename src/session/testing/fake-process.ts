@@ -109,7 +109,7 @@ class FakeAttachment implements Attachment {
       if (piece) {
         const offset = this.#offset
         this.#offset += piece.data.length
-        yield { type: 'output', offset, ...piece }
+        yield { type: 'output', offset, ...piece, headed: Buffer.concat([Buffer.of(0), piece.data]) }
         continue
       }
       if (this.#process.exitCode !== undefined) {

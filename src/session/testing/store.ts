@@ -1,14 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { rmSync } from 'node:fs'
-import { mkdtemp } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { openStore, type Store } from '../../store/index.ts'
+import { openFreshStore } from '../../../test/support/database.ts'
+import type { Store } from '../../store/index.ts'
 import { newId } from '../../lib/id.ts'
 import { type Message, type Session, unusedCounters } from '../session.ts'
 import type { SessionStore } from '../store.ts'
-
-const imageDir = process.env['ATOLL_IMAGE_DIR'] ?? '/var/lib/atoll/images'
 
 export const orgId = 'org_1'
 const createdAt = new Date()
@@ -16,7 +11,7 @@ const createdAt = new Date()
 const { sessions } = await open()
 
 /**
- * The embedded database of this test process, empty but for the organisations `org_1`, `org_2` and `org_3`. A process opens one database and the
+ * The database of this test process, empty but for the organisations `org_1`, `org_2` and `org_3`. A process opens one database and the
  * next call empties it, so one test at a time may use it. Calls wait until it is empty.
  */
 export function emptySessionStore(): SessionStore {
@@ -27,10 +22,23 @@ export function emptySessionStore(): SessionStore {
       const method = target[name as keyof SessionStore] as (...all: unknown[]) => Promise<unknown>
       return async (...parameters: unknown[]) => {
         await emptied
-        return await method(...parameters)
+        const call = method(...parameters)
+        inFlight.add(call)
+        try {
+          return await call
+        } finally {
+          inFlight.delete(call)
+        }
       }
     },
   })
+}
+
+const inFlight = new Set<Promise<unknown>>()
+
+/** Waits for the calls of a server that died: PostgreSQL ends what runs before the next server has its lock. */
+export async function callsEnded(): Promise<void> {
+  await Promise.allSettled(inFlight)
 }
 
 async function empty(): Promise<void> {
@@ -72,9 +80,7 @@ export async function insertSession(
 }
 
 async function open(): Promise<Store> {
-  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-sessions-'))
-  process.once('exit', () => rmSync(dataDir, { recursive: true, force: true }))
-  const store = await openStore({ dataDir, imageDir })
+  const store = await openFreshStore()
   for (const id of [orgId, 'org_2', 'org_3']) await store.organisations.insertOrganisation({ id, name: 'test' })
   return store
 }

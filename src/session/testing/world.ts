@@ -3,6 +3,7 @@ import { afterEach } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError } from '../../errors.ts'
 import type { EventBus, ServiceEvent } from '../../events/index.ts'
+import { topicOf } from '../../events/in-process-bus.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
 import type { CreateSession } from '../api.ts'
@@ -14,7 +15,7 @@ import { FakeSandboxes } from './fake-sandboxes.ts'
 import { emptySessionStore, orgId } from './store.ts'
 
 export { orgId }
-const waitMs = 10_000
+const waitMs = 60_000
 const checkMs = 10
 
 /** A bus that delivers after the publisher's current work. */
@@ -22,7 +23,7 @@ function directBus(): EventBus {
   const listeners = new Set<{ topic: string; listener: (event: ServiceEvent) => void }>()
   return {
     publish(event) {
-      const topic = event.type === 'session_changed' ? event.sessionId : event.sandboxId
+      const topic = topicOf(event)
       setImmediate(() => {
         for (const one of listeners) if (one.topic === '*' || one.topic === topic) one.listener(event)
       })

@@ -3,7 +3,6 @@ import { Migrator } from 'kysely/migration'
 import { isServiceError } from '../../errors.ts'
 import { silentLog, type Log } from '../../lib/log.ts'
 import { rethrowTranslated, translated } from '../errors.ts'
-import { up as hosts } from './0011-hosts.ts'
 import { beginBackfill, runBackfill, type Backfill } from './backfill.ts'
 import { migrationStatements } from './statements.ts'
 
@@ -18,18 +17,15 @@ export interface Migration {
 
 export type Migrations = Readonly<Record<string, Migration>>
 
-const ofStatements: [string, Migration][] = Object.entries(migrationStatements).map(([name, statements]) => [
-  name,
-  { up: (db) => executeAll(db, statements) },
-])
-const ofCode: [string, Migration][] = [['0011-hosts', { up: hosts }]]
-
 /** All migrations by name, in the order of their numbers. */
 export const migrations: Migrations = Object.fromEntries(
-  [...ofStatements, ...ofCode].toSorted(([one], [other]) => (one < other ? -1 : 1)),
+  Object.entries(migrationStatements).map(([name, statements]) => [
+    name,
+    { up: (db: Kysely<unknown>) => executeAll(db, statements) },
+  ]),
 )
 
-/** PGlite takes one statement per call. */
+/** One by one, so that an error names its statement. */
 async function executeAll(db: Kysely<unknown>, statements: readonly string[]): Promise<void> {
   for (const statement of statements) await sql.raw(statement).execute(db)
 }

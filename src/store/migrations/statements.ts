@@ -6,6 +6,12 @@ export const migrationStatements = {
   // Identifiers collate by bytes, because cursors compare them: the order must not depend on the locale of the server. Times carry
   // milliseconds, as JavaScript's dates do, so a value reads as it was written.
   '0001-initial': [
+    // The data directory that the database belongs to. Records name it in `host_id`; one made before it is known has none.
+    `create table installation (
+      is_only boolean primary key default true constraint installation_is_only check (is_only),
+      id text collate "C" not null
+    )`,
+
     `create table organisations (
       id text collate "C" primary key,
       name text not null,
@@ -39,6 +45,14 @@ export const migrationStatements = {
       tags_updated_at timestamptz(3),
       from_checkpoint_id text collate "C",
       preview_token_hash text,
+      host_id text collate "C",
+      restores integer not null default 0,
+      volumes jsonb not null default '[]',
+      command_defaults jsonb,
+      is_autoscaled boolean not null default false,
+      autoscale_min_mb integer not null default 0,
+      autoscale_max_mb integer not null default 0,
+      is_scaling_locked boolean not null default false,
       created_at timestamptz(3) not null,
       started_at timestamptz(3) not null,
       active_at timestamptz(3) not null,
@@ -59,10 +73,15 @@ export const migrationStatements = {
       sandbox_config jsonb not null,
       error text,
       last_patch_sequence integer not null default 0,
+      host_id text collate "C",
+      is_public boolean not null default false,
+      volumes jsonb not null default '[]',
       created_at timestamptz(3) not null,
       constraint checkpoints_name unique (sandbox_id, name)
     )`,
     `create index checkpoints_org on checkpoints (org_id)`,
+    // Those whose data the driver may still hold.
+    'create table deleted_checkpoints (id text collate "C" primary key)',
 
     `create table patches (
       id text collate "C" primary key,
@@ -75,18 +94,24 @@ export const migrationStatements = {
       constraint patches_sequence unique (checkpoint_id, sequence)
     )`,
 
+    // A domain is served once its proof was seen; until then any number of organisations may claim it.
     `create table previews (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
       sandbox_id text collate "C" not null constraint previews_sandbox references sandboxes on delete cascade,
       port integer not null,
-      custom_hostname text collate "C" constraint previews_custom_hostname unique,
+      custom_hostname text collate "C",
+      verified_at timestamptz(3),
       ssl_status text not null,
       auth_scheme text,
       token_hash text,
       created_at timestamptz(3) not null,
-      constraint previews_port unique (sandbox_id, port)
+      constraint previews_port unique (sandbox_id, port),
+      constraint previews_own_hostname unique (org_id, custom_hostname)
     )`,
+    'create unique index previews_verified_hostname on previews (custom_hostname) where verified_at is not null',
+    `create index previews_unverified on previews (org_id, created_at)
+      where custom_hostname is not null and verified_at is null`,
 
     `create table agent_configs (
       hash text collate "C" primary key,
@@ -94,7 +119,8 @@ export const migrationStatements = {
       skills jsonb not null
     )`,
 
-    // No reference to the sandbox: the session's row comes before it and stays after it.
+    // No reference to the sandbox: the session's row comes before it and stays after it. The server counts the bytes of the history
+    // and of the stream. The cost is null once a call of unknown price is in it.
     `create table sessions (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
@@ -114,7 +140,19 @@ export const migrationStatements = {
       agent_offset bigint not null,
       input_tokens bigint not null,
       output_tokens bigint not null,
+      cache_read_tokens bigint not null default 0,
+      cache_write_tokens bigint not null default 0,
+      cost_nano_usd bigint,
       last_sequence integer not null default 0,
+      stream_bytes bigint not null default 0,
+      history_bytes bigint not null default 0,
+      interrupted_message_id text collate "C",
+      waiting_for text collate "C",
+      waiting_since timestamptz(3),
+      sandbox_restores integer not null default 0,
+      forked_from text collate "C",
+      fork_checkpoint_of text collate "C",
+      host_id text collate "C",
       created_at timestamptz(3) not null,
       updated_at timestamptz(3) not null
     )`,
@@ -122,6 +160,9 @@ export const migrationStatements = {
     `create index sessions_user on sessions (org_id, user_id, created_at desc, id desc)`,
     `create index sessions_sandbox on sessions (sandbox_id)`,
     `create index sessions_running on sessions (created_at) where status = 'running'`,
+    // Not by `updated_at`, which each commit changes: PostgreSQL would write all indexes of the row anew.
+    `create index sessions_ended on sessions (created_at) where status = 'ended'`,
+    'create index sessions_agent_config on sessions (agent_config_hash)',
 
     `create table messages (
       position bigint generated always as identity,
@@ -133,6 +174,7 @@ export const migrationStatements = {
       created_at timestamptz(3) not null
     )`,
     `create unique index messages_order on messages (session_id, position)`,
+    'create index messages_state on messages (session_id, state, position)',
 
     `create table session_events (
       position bigint generated always as identity,
@@ -154,6 +196,7 @@ export const migrationStatements = {
       primary key (session_id, sequence)
     )`,
 
+    // `made`: the ids of what the request has created.
     `create table idempotency_keys (
       org_id text collate "C" not null references organisations,
       key text collate "C" not null,
@@ -161,94 +204,14 @@ export const migrationStatements = {
       status_code integer,
       body text,
       headers jsonb,
+      seed text not null,
+      made text[] not null default '{}',
       created_at timestamptz(3) not null,
       primary key (org_id, key)
     )`,
     `create index idempotency_keys_age on idempotency_keys (created_at)`,
-  ],
 
-  // The bytes of a session's stream, and the message whose turn is being interrupted: both must survive a restart of the server.
-  '0002-session-output': [
-    'alter table sessions add column stream_bytes bigint not null default 0',
-    `update sessions set stream_bytes = coalesce(
-      (select sum(octet_length(data::text)) from stream_events where session_id = sessions.id), 0)`,
-    'alter table sessions add column interrupted_message_id text collate "C"',
-  ],
-
-  // The session that a fork comes from, and the sandbox whose checkpoint is deleted once the fork has started.
-  '0003-session-forks': [
-    'alter table sessions add column forked_from text collate "C"',
-    'alter table sessions add column fork_checkpoint_of text collate "C"',
-  ],
-
-  // The approximate bytes of a session's messages and events. The server counts to the byte what it adds from now on.
-  '0004-session-history': [
-    'alter table sessions add column history_bytes bigint not null default 0',
-    `update sessions set history_bytes =
-      coalesce((select sum(octet_length(content) + 128) from messages where session_id = sessions.id), 0) +
-      coalesce((select sum(octet_length(message) + 128) from session_events where session_id = sessions.id), 0)`,
-  ],
-
-  // The deletion of sessions asks for each configuration whether a session still uses it.
-  '0005-session-purge': ['create index sessions_agent_config on sessions (agent_config_hash)'],
-
-  // The data directory that the database belongs to, and deleted checkpoints whose data the driver may still hold.
-  '0006-installation': [
-    `create table installation (
-      is_only boolean primary key default true constraint installation_is_only check (is_only),
-      id text collate "C" not null
-    )`,
-    'create table deleted_checkpoints (id text collate "C" primary key)',
-  ],
-
-  // A domain is served once its proof was seen; until then any number of organisations may claim it. Existing domains were never
-  // proven, so they wait for a proof like new ones.
-  '0007-custom-domains': [
-    'alter table previews add column verified_at timestamptz(3)',
-    'alter table previews drop constraint previews_custom_hostname',
-    'alter table previews add constraint previews_own_hostname unique (org_id, custom_hostname)',
-    'create unique index previews_verified_hostname on previews (custom_hostname) where verified_at is not null',
-    `create index previews_unverified on previews (org_id, created_at)
-      where custom_hostname is not null and verified_at is null`,
-    `update previews set ssl_status = 'pending' where custom_hostname is not null`,
-  ],
-
-  // Tokens read from and written to a cache, and the cost of the calls. The cost of earlier calls is unknown: null, and a sum with
-  // null stays null.
-  '0008-model-usage': [
-    'alter table sessions add column cache_read_tokens bigint not null default 0',
-    'alter table sessions add column cache_write_tokens bigint not null default 0',
-    'alter table sessions add column cost_nano_usd bigint',
-    'update sessions set cost_nano_usd = 0 where input_tokens + output_tokens = 0',
-  ],
-
-  // The ids that a request with an `Idempotency-Key` has created. They are unknown for requests that an earlier version left
-  // unanswered: the hash of those keys is made to match no request, so nothing is done twice.
-  '0009-idempotency-effects': [
-    `alter table idempotency_keys
-      add column seed text not null default '',
-      add column made text[] not null default '{}'`,
-    `update idempotency_keys set request_hash = '' where status_code is null`,
-  ],
-
-  // What a session waits for and since when; how often a sandbox was restored in place, and how many of those restores its session
-  // has noticed.
-  '0010-session-waits': [
-    'alter table sessions add column waiting_for text collate "C"',
-    'alter table sessions add column waiting_since timestamptz(3)',
-    'alter table sandboxes add column restores integer not null default 0',
-    'alter table sessions add column sandbox_restores integer not null default 0',
-  ],
-
-  // The next message of a session with a long history, and the sessions to forget among many that ended. Not by `updated_at`, which each
-  // commit changes: PostgreSQL would write all indexes of the row anew.
-  '0012-waiting-and-ended': [
-    'create index messages_state on messages (session_id, state, position)',
-    `create index sessions_ended on sessions (created_at) where status = 'ended'`,
-  ],
-
-  // Images: the claims of organisations to built contents, and the checkpoints after each step, from which later builds go on.
-  '0013-images': [
+    // The claims of organisations to built contents, and the checkpoints after each step, from which later builds go on.
     `create table images (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations (id),
@@ -262,6 +225,7 @@ export const migrationStatements = {
       is_detached boolean not null,
       is_public boolean not null,
       failure jsonb,
+      oci jsonb,
       created_at timestamptz(3) not null,
       last_used_at timestamptz(3) not null
     )`,
@@ -273,11 +237,8 @@ export const migrationStatements = {
       checkpoint_id text collate "C" not null,
       primary key (org_id, hash)
     )`,
-    'alter table checkpoints add column is_public boolean not null default false',
-  ],
 
-  // Volumes, their snapshots, and the sandboxes that have them. The index on writers is what keeps a second one out.
-  '0014-volumes': [
+    // The index on writers is what keeps a second one out.
     `create table volumes (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
@@ -307,22 +268,26 @@ export const migrationStatements = {
     'create index volume_attachments_of on volume_attachments (volume_id)',
     'create unique index volume_attachments_writer on volume_attachments (volume_id) where not read_only',
     'create table volume_remains (id text collate "C" primary key)',
-    `alter table sandboxes add column volumes jsonb not null default '[]'`,
-    `alter table checkpoints add column volumes jsonb not null default '[]'`,
-  ],
 
-  // What OCI images say about commands, and which image it was.
-  '0015-oci-images': [
-    'alter table sandboxes add column command_defaults jsonb',
-    'alter table images add column oci jsonb',
-  ],
-
-  // Bounds of autoscale, and the lock of the sizes.
-  '0016-scaling': [
-    `alter table sandboxes
-      add column is_autoscaled boolean not null default false,
-      add column autoscale_min_mb integer not null default 0,
-      add column autoscale_max_mb integer not null default 0,
-      add column is_scaling_locked boolean not null default false`,
+    // What has happened, numbered by organisation. An update of a counter leaves no index entry, so it stays in its page.
+    `create table event_counters (
+      org_id text collate "C" primary key references organisations,
+      last_number bigint not null
+    ) with (fillfactor = 20)`,
+    `create table events (
+      org_id text collate "C" not null references organisations,
+      number bigint not null,
+      ts timestamptz(3) not null,
+      type text collate "C" not null,
+      subject text collate "C" not null,
+      sandbox_id text collate "C",
+      session_id text collate "C",
+      actor_type text collate "C" not null,
+      actor_id text collate "C",
+      cause text collate "C" not null,
+      tags jsonb,
+      data jsonb not null,
+      primary key (org_id, number)
+    )`,
   ],
 } as const satisfies Record<string, readonly string[]>

@@ -21,6 +21,7 @@ describe('as shipped', () => {
     key = server.freshKey
     await followReadme({ url: server.url, key }, (folder) => machine.wrap(folder))
     const doctor = await machine.run('npm', 'run', '--silent', 'doctor')
+    assert.match(doctor, /^database +works +PostgreSQL \d+, in \/var\/lib\/atoll\/db$/m)
     assert.match(doctor, /^The default runtime \(runc\) works on this machine/m)
     assert.equal(await server.stop(), 0)
     assert.equal(await machine.run('sh', '-c', 'ls -d /run/atoll*'), '/run/atoll-criu.json\n')

@@ -58,6 +58,33 @@ test('mcp: from an empty machine to a fork of it, and an agent that answers', as
   await call(client, 'session_end', { session_id: session['session_id'] })
 })
 
+for (const end of ['closes its input', 'ends it', 'kills it'] as const) {
+  test(`mcp: a command ends with the client that waits for it and ${end}`, async (t) => {
+    const client = await connect(t)
+    const { sandbox_id = '' } = await call(client, 'sandbox_create', {})
+    const mark = `mcp-${end.replaceAll(' ', '-')}`
+    const runs = async () =>
+      (await call(client, 'run', { sandbox_id, command: `pgrep -cf '^${mark}' || true` }))['stdout'] !== '0\n'
+    const child = spawn(program, ['mcp'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+    child.stdout.resume()
+    const ended = once(child, 'close')
+    const hello = { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'x', version: '1' } }
+    const args = { name: 'run', arguments: { sandbox_id, command: `exec -a ${mark} sleep 600`, timeout_seconds: 3600 } }
+    for (const message of [
+      { id: 1, method: 'initialize', params: hello },
+      { method: 'notifications/initialized' },
+      { id: 2, method: 'tools/call', params: args },
+    ]) {
+      child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
+    }
+    while (!(await runs()));
+    if (end === 'closes its input') child.stdin.end()
+    else child.kill(end === 'ends it' ? 'SIGTERM' : 'SIGKILL')
+    await ended
+    while (await runs());
+  })
+}
+
 test('mcp: garbage is answered in words, and the end of the input ends the program', async () => {
   const child = spawn(program, ['mcp'], { env, stdio: ['pipe', 'pipe', 'pipe'] })
   void text(child.stderr)

@@ -72,7 +72,7 @@ for (const [version, path] of [
     const all = await examples()
     assert.deepEqual(
       all.map(([name]) => name),
-      ['sandbox.mjs', 'image.mjs', 'fork.mjs', 'volume.mjs', 'session.mjs'],
+      ['sandbox.mjs', 'image.mjs', 'fork.mjs', 'volume.mjs', 'session.mjs', 'events.mjs'],
     )
     const said: Record<string, string> = {}
     for (const [name, script] of all) {
@@ -85,6 +85,8 @@ for (const [version, path] of [
     assert.match(said['image.mjs'] ?? '', /^building 1 steps [^]*\nprepared\n$/)
     assert.equal(said['fork.mjs'], 'prepared\n'.repeat(3))
     assert.match(said['session.mjs'] ?? '', /^http:\/\/sb-/)
+    const told = ['created', 'ready', 'hibernated', 'stopped'].map((name) => `sandbox.${name} key\n`)
+    assert.equal(said['events.mjs'], told.join(''))
     assert.deepEqual(await server.json('GET', '/api/sandboxes?status=running'), [])
   })
 }

@@ -1,0 +1,3 @@
+# lines: 1
+/^struct rst_sched_param {/a\
+	int ioprio;

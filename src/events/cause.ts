@@ -1,0 +1,28 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { LogActor, LogCause } from '../protocol/log-events.ts'
+
+/** Who acts, and why. */
+export interface Acting {
+  actor: LogActor
+  cause: LogCause
+}
+
+const byServer: Acting = { actor: { type: 'server' }, cause: 'server' }
+const current = new AsyncLocalStorage<Acting>()
+
+/**
+ * Runs work on behalf of somebody: what it writes to the log says so, also in what it leaves behind in the background. Work that goes on
+ * for other reasons than its caller's, such as a timer, states its own.
+ */
+export function acting<Result>(as: Acting, work: () => Result): Result {
+  return current.run(as, work)
+}
+
+/** The same for what the server does by itself. */
+export function actingAsServer<Result>(cause: LogCause, work: () => Result): Result {
+  return current.run({ actor: { type: 'server' }, cause }, work)
+}
+
+export function whoActs(): Acting {
+  return current.getStore() ?? byServer
+}

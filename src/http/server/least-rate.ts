@@ -1,0 +1,54 @@
+import type { ServerResponse } from 'node:http'
+
+export interface LeastRate {
+  bytesPerSecondMin: number
+  /** A peer may be behind by as much as it would send or take in this time. */
+  graceMs: number
+  lookMs: number
+}
+
+/** Of long transfers. */
+export const defaultLeastRate: LeastRate = { bytesPerSecondMin: 4 * 1024, graceMs: 5 * 60_000, lookMs: 1_000 }
+
+export interface Transfer {
+  /** That the peer has sent, or taken. */
+  bytes: () => number
+  /** Whether the peer is what this side waits for. Other waits do not count. */
+  isAwaited: () => boolean
+  /** Called once for a peer that is slower. */
+  end: () => void
+}
+
+/**
+ * Looks after a transfer until the returned function is called. A byte from time to time keeps it from no end, and neither does what the
+ * buffers of the kernel took at once.
+ */
+export function assertLeastRate({ bytes, isAwaited, end }: Transfer, rate = defaultLeastRate): () => void {
+  let before = bytes()
+  let leftMs = rate.graceMs
+  const timer = setInterval(() => {
+    const moved = bytes() - before
+    before += moved
+    if (!isAwaited()) return
+    leftMs = Math.min(rate.graceMs, leftMs + (moved / rate.bytesPerSecondMin) * 1000 - rate.lookMs)
+    if (leftMs >= 0) return
+    clearInterval(timer)
+    end()
+  }, rate.lookMs)
+  timer.unref()
+  return () => clearInterval(timer)
+}
+
+/** Bytes of a response that have left the process, and whether some wait for the client. `bytesWritten` includes those. */
+export function passedOn({ socket }: ServerResponse): Pick<Transfer, 'bytes' | 'isAwaited'> {
+  const waiting = () => socket?.writableLength ?? 0
+  return { bytes: () => (socket?.bytesWritten ?? 0) - waiting(), isAwaited: () => waiting() > 0 }
+}
+
+/** Resets the connection of a client that takes nothing of its answer for `stallMs`: the answer is in memory until it was sent. */
+export function dropWhenStalled(response: ServerResponse, stallMs: number): void {
+  // After an orderly end the kernel would keep the unsent bytes for minutes.
+  response.setTimeout(stallMs, () => response.socket?.resetAndDestroy())
+  // Must run before Node gives the connection to the next answer.
+  response.prependOnceListener('finish', () => response.setTimeout(0))
+}

@@ -1,0 +1,124 @@
+import { ServiceError } from '../errors.ts'
+import type { KeyedMutex } from '../lib/async/mutex.ts'
+import type { CreateOptions } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
+import { assertInteger, type SandboxLimits, type SandboxService } from '../sandbox/index.ts'
+import { type BuildFiles, keyOf } from './build-files.ts'
+import { readyCheckpoint } from './builder.ts'
+import type { Image, ImageLimits } from './image.ts'
+import { type Manifest, planOf } from './manifest.ts'
+import { type ImageNames, newImage } from './names.ts'
+import type { ImageStore } from './store.ts'
+
+interface ClaimsContext {
+  store: ImageStore
+  sandboxes: SandboxService
+  limits: ImageLimits
+  sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
+  names: ImageNames
+  files: BuildFiles
+  /** By organisation: what finds an image to share, and what removes one that nobody needs. */
+  locks: KeyedMutex
+}
+
+interface Claim extends CreateOptions {
+  name?: string
+  isDetached: boolean
+  isShared?: boolean
+}
+
+/** Rows of images, as claims of a request to a content. */
+export class Claims {
+  readonly #context: ClaimsContext
+
+  constructor(context: ClaimsContext) {
+    this.#context = context
+  }
+
+  /**
+   * The row of a request: a new one that is `building`, or for a content that is there `ready`. A request without a name shares the row
+   * of any image with its content; `isShared` says that one with a name may share that of the name, if it has the same content.
+   */
+  async claim(
+    orgId: string,
+    manifest: Manifest,
+    { name, isDetached, isShared = false, creation }: Claim,
+  ): Promise<Image> {
+    const { store, sandboxes, limits, sandboxLimits, names, files, locks } = this.#context
+    const plan = await planOf(manifest, limits)
+    const { outline } = plan
+    for (const field of ['builderMemoryMB', 'runtimeMemoryMB'] as const) {
+      const value = outline[field]
+      if (value !== undefined)
+        assertInteger(value, `image.${field}`, sandboxLimits.memoryMbMin, sandboxLimits.memoryMbMax)
+    }
+    const made = creation?.made.find((id) => id.startsWith('img-'))
+    const earlier = made === undefined ? undefined : await store.image(made, orgId)
+    if (earlier !== undefined) return earlier
+    if (outline.oci !== undefined) sandboxes.checkpoints.assertImportable(outline.oci)
+    const { layerHashes, contentHash } = await names.hashesOf(orgId, outline)
+    const draft = newImage(orgId, {
+      ...defined({ name }),
+      id: made ?? creation?.id('img-') ?? newId('img-'),
+      contentHash,
+      layerHashes,
+      manifest: outline,
+      isDetached,
+    })
+    return await locks.run(orgId, async () => {
+      const alike = await store.imagesOf(contentHash, orgId)
+      const same = isShared ? alike.find((image) => image.name === name && image.status !== 'failed') : undefined
+      if (name !== undefined && same !== undefined) return same
+      if (name !== undefined) await this.#freeName(orgId, name)
+      const ready = await this.#firstWhole(orgId, alike)
+      if (name === undefined) {
+        const shared = ready ?? alike.find((image) => image.status === 'building' && image.name === undefined)
+        if (shared !== undefined) return shared
+        for (const image of alike)
+          if (image.status === 'failed' && image.name === undefined) await store.deleteImage(image.id)
+      }
+      const shared = ready?.checkpointId
+      const image: Image =
+        shared === undefined
+          ? draft
+          : { ...draft, status: 'ready', checkpointId: shared, ...defined({ oci: ready?.oci }) }
+      if (image.status === 'building') await files.write(keyOf(image), plan.contents)
+      await store.insertImage(image, made === undefined ? creation : undefined)
+      return image
+    })
+  }
+
+  /** The row of an image that needs no manifest, under a free name. Throws `conflict`. */
+  async insert(image: Image & { name: string }): Promise<void> {
+    const { store, locks } = this.#context
+    await locks.run(image.orgId, async () => {
+      await this.#freeName(image.orgId, image.name)
+      await store.insertImage(image)
+    })
+  }
+
+  /** Throws `conflict` for a name that is taken, and when there are too many. A failed image makes room. */
+  async #freeName(orgId: string, name: string): Promise<void> {
+    const { store, limits } = this.#context
+    const taken = await store.imageNamed(name, orgId)
+    if (taken?.status === 'failed') await store.deleteImage(taken.id)
+    else if (taken !== undefined) throw new ServiceError('conflict', `there is an image named ${name}`)
+    const named = await store.countNamed(orgId)
+    if (named >= limits.snapshotsMax) {
+      throw new ServiceError('conflict', `the organisation has ${named} named images, the most it may have`)
+    }
+  }
+
+  /** The first of these whose checkpoint is there. Rows without their data are removed. */
+  async #firstWhole(orgId: string, images: readonly Image[]): Promise<Image | undefined> {
+    const { store, sandboxes } = this.#context
+    for (const image of images) {
+      if (image.status !== 'ready' || image.checkpointId === undefined) continue
+      if (await readyCheckpoint(sandboxes, orgId, image.checkpointId)) return image
+      if (image.name === undefined) await store.deleteImage(image.id)
+      else await store.updateImage(image.id, { status: 'failed', failure: { message: 'its data is gone' } })
+    }
+    return undefined
+  }
+}

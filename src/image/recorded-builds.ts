@@ -1,0 +1,185 @@
+import { isServiceError, ServiceError } from '../errors.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
+import type { Log } from '../lib/log.ts'
+import type { ImageSource } from '../sandbox/index.ts'
+import { keyOf } from './build-files.ts'
+import { buildImage, type BuilderContext, checkpointName, logOf, type Origin, readyCheckpoint } from './builder.ts'
+import { Builds, type Follower } from './builds.ts'
+import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from './image.ts'
+import type { Removal } from './removal.ts'
+import type { ImageStore } from './store.ts'
+
+const buildsOfAll = 8
+/** Of one organisation: archives that come and images that are fetched. They hold no permit of a build. */
+const importsOfOne = 2
+
+type ArchiveSource = Extract<ImageSource, { archive: unknown }>
+
+interface RecordedBuildsContext extends BuilderContext {
+  store: ImageStore
+  removal: Removal
+  log: Log
+  /** What a build begins with that names a base. */
+  originOf: (orgId: string, base: string, follower: Follower) => Promise<Origin>
+}
+
+/** Builds whose end is written to the row of the image. `Builds` has one for all rows with the same content. */
+export class RecordedBuilds {
+  readonly #context: RecordedBuildsContext
+  readonly #builds: Builds
+  readonly #semaphore: Semaphore
+  readonly #imports = new Semaphore({ permitsPerKey: importsOfOne })
+  /** By image: the requests that wait for its build, and what ends them. */
+  readonly #waits = new Map<string, { requests: number; cancel: AbortController; over: PromiseWithResolvers<void> }>()
+  /** The ends of all requests and detached builds. */
+  readonly #running = new Set<Promise<unknown>>()
+  #isClosing = false
+
+  constructor(context: RecordedBuildsContext) {
+    this.#context = context
+    this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey: context.limits.buildsAtOnce })
+    // The next start goes on with detached builds.
+    this.#builds = new Builds(async (key) => (this.#isClosing ? undefined : await context.files.remove(key)))
+  }
+
+  /** Ends builds; detached ones stay for the next start. */
+  async close(): Promise<void> {
+    this.#isClosing = true
+    for (const { cancel } of this.#waits.values())
+      cancel.abort(new ServiceError('unavailable', 'the server is stopping'))
+    await Promise.allSettled(this.#running)
+    await this.#builds.settled()
+  }
+
+  /** Lets `close` wait for work that may come to a build. */
+  async tracked<Result>(work: Promise<Result>): Promise<Result> {
+    this.#running.add(work)
+    try {
+      return await work
+    } finally {
+      this.#running.delete(work)
+    }
+  }
+
+  /** Ends the build of an image for all who wait for it, and returns when that is recorded. */
+  async cancel(imageId: string, reason: ServiceError): Promise<void> {
+    this.#waits.get(imageId)?.cancel.abort(reason)
+    await this.ended(imageId)
+  }
+
+  /** Follows a build to its end. */
+  async watch(image: Image, follower: Follower): Promise<void> {
+    await this.#builds.watch(keyOf(image), follower)
+  }
+
+  /** Returns when nobody waits for the build of an image any more: its end is recorded after the end of the build. */
+  async ended(imageId: string): Promise<void> {
+    await this.#waits.get(imageId)?.over.promise
+  }
+
+  detach(image: Image): void {
+    this.tracked(this.built(image, {})).catch((error: unknown) => {
+      if (!isServiceError(error)) this.#context.log.error({ err: error, imageId: image.id }, 'a build failed')
+    })
+  }
+
+  /** Waits for the build of an image and records its end. Given up, the image goes; a detached one stays for the next start. */
+  async built(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
+    const { store, removal, log } = this.#context
+    const { id, orgId, isDetached } = image
+    const wait = this.#waits.get(id) ?? {
+      requests: 0,
+      cancel: new AbortController(),
+      over: Promise.withResolvers<void>(),
+    }
+    this.#waits.set(id, wait)
+    wait.requests += 1
+    const { cancel } = wait
+    const given = signal === undefined ? cancel.signal : AbortSignal.any([signal, cancel.signal])
+    try {
+      const build = (emit: (event: BuildEvent) => void, ended: AbortSignal) => this.#build(image, source, emit, ended)
+      const follower = { ...defined({ onEvent }), signal: given }
+      const { checkpointId, oci } = await this.#builds.join(keyOf(image), build, follower)
+      const change = { status: 'ready', checkpointId, lastUsedAt: new Date(), ...defined({ oci }) } as const
+      const ready = await store.updateImage(id, change)
+      if (ready !== undefined) return ready
+      await removal.removeCheckpoints([{ id: checkpointId, orgId }])
+      throw new ServiceError('conflict', `image ${image.name ?? id} was deleted`)
+    } catch (error) {
+      if (given.aborted) {
+        const isKept = wait.requests > 1 || (isDetached && this.#isClosing)
+        if (!isKept) await removal.remove(orgId, id)
+      } else {
+        if (!isServiceError(error)) log.error({ err: error, imageId: id }, 'the build of an image failed')
+        await store.updateImage(id, { status: 'failed', failure: failureOf(error) })
+      }
+      throw error
+    } finally {
+      wait.requests -= 1
+      if (wait.requests === 0) {
+        this.#waits.delete(id)
+        wait.over.resolve()
+      }
+    }
+  }
+
+  async #build(
+    image: Image,
+    source: ArchiveSource | undefined,
+    emit: (event: BuildEvent) => void,
+    signal: AbortSignal,
+  ): Promise<BuiltImage> {
+    const { orgId, manifest: outline, layerHashes, memoryMb } = image
+    const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
+    const from = source ?? reference ?? (await this.#context.originOf(orgId, outline.base, { signal }))
+    const permit = { key: orgId, signal }
+    const build = { orgId, outline, memoryMb, key: keyOf(image) }
+    if ('image' in from || 'checkpointId' in from) {
+      const onOrigin = { ...build, layerHashes, origin: from }
+      const work = () => buildImage(this.#context, onOrigin, emit, signal)
+      return { checkpointId: await this.#semaphore.use(work, permit) }
+    }
+    const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#imported(image, from, emit, signal), permit)
+    if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
+    const onImport = { ...build, layerHashes: layerHashes.slice(1), origin: { checkpointId }, ...defined({ cwd }) }
+    const work = () => buildImage(this.#context, onImport, emit, signal)
+    return { checkpointId: await this.#semaphore.use(work, permit), oci }
+  }
+
+  /** The checkpoint of an OCI image, which is the first layer of an image on it. */
+  async #imported(
+    { orgId, layerHashes: [hash = ''] }: Image,
+    source: ImageSource,
+    emit: (event: BuildEvent) => void,
+    signal: AbortSignal,
+  ): Promise<{ checkpointId: string; cwd?: string; oci: OciFacts }> {
+    const { store, sandboxes } = this.#context
+    const [layer] = await store.layers(orgId, [hash])
+    const checkpoint = layer && (await readyCheckpoint(sandboxes, orgId, layer.checkpointId))
+    const known = await store.importedImage(orgId, hash)
+    if (checkpoint !== undefined && known?.oci !== undefined) {
+      emit(logOf(0, 'import', `image ${known.oci.digest} is there`))
+      const { cwd } = checkpoint.sandboxConfig.commandDefaults ?? {}
+      return { checkpointId: checkpoint.id, ...defined({ cwd }), oci: known.oci }
+    }
+    emit(logOf(0, 'import', 'reference' in source ? `fetching ${source.reference}` : 'reading the archive'))
+    const id = newId('cp-')
+    const { digest, config } = await sandboxes.checkpoints.import(
+      orgId,
+      { id, name: checkpointName(id), source },
+      signal,
+    )
+    await store.putLayer({ orgId, hash, checkpointId: id })
+    emit(logOf(0, 'import', `image ${digest}`))
+    const { entrypoint, cmd, cwd } = config
+    return { checkpointId: id, ...defined({ cwd }), oci: { digest, entrypoint, cmd } }
+  }
+}
+
+function failureOf(error: unknown): BuildFailure {
+  if (!(error instanceof ServiceError)) return { message: 'the server failed' }
+  const { step, type, exitCode, stderr } = error.details as Partial<BuildFailure>
+  return { message: error.message, ...defined({ step, type, exitCode, stderr }) }
+}

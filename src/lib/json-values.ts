@@ -1,0 +1,143 @@
+import { setImmediate as yieldToEventLoop } from 'node:timers/promises'
+import { ServiceError } from '../errors.ts'
+import { readJsonObject, type JsonVisitor, type ReadLimits } from './json-object.ts'
+import { backslash, quote } from './json.ts'
+
+/** A slice makes some thousands of values at the most: some milliseconds of work. */
+const limits: ReadLimits = { fieldsMax: Infinity, nameBytesMax: 64 * 1024, sliceBytes: 16 * 1024 }
+/** A longer text is decoded in parts. */
+const partBytes = 256 * 1024
+/** Of `\\uXXXX`. */
+const escapeBytesMax = 6
+
+type Holder = Record<string, unknown> | unknown[]
+
+interface LongText {
+  holder: Holder
+  key: string | number
+  /** Stands in its place. */
+  mark: object
+  start: number
+  end: number
+}
+
+/**
+ * The value of a JSON object, as `JSON.parse` makes it, for bodies of megabytes: it yields to the event loop between slices, where
+ * `JSON.parse` holds it for hundreds of milliseconds. Throws `invalid_request` for what is no JSON or no object. Bounds are the caller's.
+ */
+export async function parseJsonObject(bytes: Buffer): Promise<unknown> {
+  const builder = new ValueBuilder(bytes)
+  await readJsonObject(bytes, builder, limits)
+  for (const { holder, key, mark, start, end } of builder.longTexts) {
+    // A later field of the same name has taken its place.
+    if (Object.getOwnPropertyDescriptor(holder, key)?.value !== mark) continue
+    put(holder, key, await longText(bytes, start, end))
+  }
+  return builder.root
+}
+
+class ValueBuilder implements JsonVisitor {
+  root: unknown
+  readonly longTexts: LongText[] = []
+  readonly #bytes: Buffer
+  readonly #holders: Holder[] = []
+  /** Of the value that comes next in an object, per open holder. */
+  readonly #names: string[] = []
+  #valueAt = 0
+  #hasClosed = false
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
+  }
+
+  name(start: number, end: number): void {
+    if (end - start > limits.nameBytesMax) throw new ServiceError('invalid_request', 'The body has too long a name.')
+    this.#names[this.#holders.length - 1] = this.#text(start, end)
+  }
+
+  begin(_byte: number, at: number): void {
+    this.#valueAt = at
+  }
+
+  open(isObject: boolean): void {
+    const value: Holder = isObject ? {} : []
+    this.#add(value)
+    this.#holders.push(value)
+  }
+
+  close(): void {
+    this.#holders.pop()
+    this.#hasClosed = true
+  }
+
+  end(end: number, isText: boolean): void {
+    // Of the list or object that has just been closed.
+    if (this.#hasClosed) {
+      this.#hasClosed = false
+      return
+    }
+    const start = this.#valueAt
+    if (!isText || end - start <= partBytes) {
+      this.#add(isText ? this.#text(start, end) : JSON.parse(this.#bytes.toString('latin1', start, end)))
+      return
+    }
+    const mark = {}
+    const [holder, key] = this.#add(mark)
+    this.longTexts.push({ holder, key, mark, start: start + 1, end: end - 1 })
+  }
+
+  comma(): void {}
+
+  /** With its quotes. */
+  #text(start: number, end: number): string {
+    return JSON.parse(this.#bytes.toString('utf8', start, end)) as string
+  }
+
+  #add(value: unknown): [holder: Holder, key: string | number] {
+    const holder = this.#holders.at(-1)
+    if (holder === undefined) {
+      this.root = value
+      return [[], 0]
+    }
+    const key = Array.isArray(holder) ? holder.length : this.#names[this.#holders.length - 1]!
+    put(holder, key, value)
+    return [holder, key]
+  }
+}
+
+/** As a field of its own, whatever its name is. */
+function put(holder: Holder, key: string | number, value: unknown): void {
+  if (Array.isArray(holder)) holder[key as number] = value
+  else if (key !== '__proto__') holder[key] = value
+  else Object.defineProperty(holder, key, { value, enumerable: true, configurable: true, writable: true })
+}
+
+/** The text between two quotes. */
+async function longText(bytes: Buffer, start: number, end: number): Promise<string> {
+  let text = ''
+  for (let at = start; at < end;) {
+    const until = at + partBytes >= end ? end : characterBefore(bytes, at, at + partBytes)
+    text += JSON.parse(`"${bytes.toString('utf8', at, until)}"`) as string
+    at = until
+    await yieldToEventLoop()
+  }
+  return text
+}
+
+/** The last offset up to `at` at which no character of UTF-8 and no escape is cut in two, as none is at `from`. */
+function characterBefore(bytes: Buffer, from: number, at: number): number {
+  for (let slash = at - 1; slash > at - escapeBytesMax; slash -= 1) {
+    if (bytes[slash] !== backslash) continue
+    let first = slash
+    while (first > from && bytes[first - 1] === backslash) first -= 1
+    // Of two in a row the second is the escaped one.
+    const begins = (slash - first) % 2 === 0 ? slash : slash - 1
+    const length = bytes[begins + 1] === 0x75 ? escapeBytesMax : 2
+    if (begins + length > at) return begins
+    // A character of several bytes may follow the escape.
+    break
+  }
+  let until = at
+  while (((bytes[until] ?? quote) & 0xc0) === 0x80) until -= 1
+  return until
+}

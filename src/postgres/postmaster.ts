@@ -1,0 +1,196 @@
+import { spawn } from 'node:child_process'
+import { type FileHandle, open, readFile, readlink, rename, rm, stat, statfs } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { ServiceError } from '../errors.ts'
+import { adminUrl, withClient } from './address.ts'
+import type { Binaries } from './binaries.ts'
+import { confined, shownFolder, type Surroundings } from './confinement.ts'
+import { programEnvironment, reasonIn } from './programs.ts'
+
+/** How long a postmaster may say nothing at all. A recovery after a crash says that it goes on. */
+const silenceMsMax = 60_000
+/** How long it may refuse every session for a reason of its own, such as a file that it cannot read. */
+const refusalMsMax = 5_000
+/** What PostgreSQL logs when one of its processes has ended so that all begin anew. A start that does this again and again never ends. */
+const crashMark = 'all server processes terminated; reinitializing'
+const crashesMax = 3
+const answerMsMax = 5_000
+const pollMs = 20
+const endMs = 10_000
+const logBytesMax = 1024 * 1024
+/** A start needs less. */
+const leastFreeBytes = 1024 * 1024
+
+/** The first process of a running cluster. */
+export interface Postmaster {
+  pid: number
+  /** The folder of its socket. */
+  socketDir: string
+}
+
+/**
+ * The postmaster that runs on a cluster's folder, by `postmaster.pid`; undefined when the file is absent or names another process, as after a
+ * loss of power. Throws `unavailable` for one that somebody else has started: two on one folder would destroy it.
+ */
+export async function runningPostmaster(folder: string, socketDir: string): Promise<Postmaster | undefined> {
+  const text = await readFile(`${folder}/postmaster.pid`, 'utf8').catch(() => '')
+  const [pid = '', its, , , named = ''] = text.split('\n')
+  if (!/^\d{1,10}$/.test(pid) || !(await isPostmaster(Number(pid), folder))) return undefined
+  // One of ours has the name of the folder that it was shown.
+  if (its !== shownFolder(socketDir)) {
+    throw new ServiceError(
+      'unavailable',
+      `the database in ${folder} is used by process ${pid}, a PostgreSQL that another server or program has started: end that first`,
+    )
+  }
+  return { pid: Number(pid), socketDir: named }
+}
+
+/**
+ * By its working folder, which PostgreSQL makes the cluster's own, whatever it is called in the process's mount namespace. A process that has
+ * ended has none, before its parent has noticed too.
+ */
+export async function isPostmaster(pid: number, folder: string): Promise<boolean> {
+  const [program, its, own] = await Promise.all([
+    readlink(`/proc/${pid}/exe`).catch(() => ''),
+    stat(`/proc/${pid}/cwd`).catch(() => undefined),
+    stat(folder).catch(() => undefined),
+  ])
+  // An upgrade of the package deletes the program that runs.
+  if (!/\/postgres(?: \(deleted\))?$/.test(program)) return false
+  return its !== undefined && its.dev === own?.dev && its.ino === own.ino
+}
+
+/** What a postmaster is started with. */
+export interface PostmasterOptions extends Surroundings {
+  /** Where the files are, without links. */
+  folder: string
+  binaries: Binaries
+  /** What it says is appended there; absent for the file beside the folder. */
+  logFile?: string
+  signal?: AbortSignal
+}
+
+/** Starts the first process of a cluster and waits until it takes connections. Returns its pid. Throws `unavailable` with its reason. */
+export async function startPostmaster(options: PostmasterOptions): Promise<number> {
+  const { folder, socketDir, binaries, group, signal, logFile = `${folder}.log` } = options
+  // A pid that another process has meanwhile would keep PostgreSQL from starting.
+  if ((await runningPostmaster(folder, socketDir)) === undefined)
+    await rm(join(folder, 'postmaster.pid'), { force: true })
+  // Sessions of a killed one notice its end a moment later, and would keep the next from starting.
+  const groupFolders = await group?.open()
+  await using log = await openLog(logFile)
+  const { size: before } = await log.stat()
+  const words = [`${binaries.folder}/postgres`, '-D', shownFolder(socketDir)]
+  const shown = [[folder, shownFolder(socketDir)]] as const
+  const [program = '', ...argv] = confined(words, options, { shown, groupFolders: groupFolders ?? [] })
+  const child = spawn(program, argv, {
+    detached: true,
+    cwd: '/',
+    env: { ...programEnvironment(), PG_OOM_ADJUST_FILE: '/proc/self/oom_score_adj' },
+    stdio: ['ignore', log.fd, log.fd],
+  })
+  child.unref()
+  let ended: string | undefined
+  child.once('error', (error) => (ended = error.message))
+  child.once('exit', (status, by) => (ended = by ?? `status ${status}`))
+  let saidMs = performance.now()
+  for (;;) {
+    if (signal?.aborted) {
+      child.kill('SIGQUIT')
+      signal.throwIfAborted()
+    }
+    const saidNow = async () => (await readFile(logFile)).subarray(before).toString()
+    if (ended !== undefined) {
+      const said = reasonIn(await saidNow())
+      const reason = said || ((await isFull(folder)) ? 'the disk is full' : `see ${logFile}`)
+      throw new ServiceError('unavailable', `the database in ${folder} does not start (${ended}): ${reason}`)
+    }
+    const { state, reason } = await answer(socketDir)
+    if (state === 'ready') return child.pid ?? 0
+    if (state === 'starting') {
+      saidMs = performance.now()
+      const text = await saidNow()
+      if (text.split(crashMark).length > crashesMax) {
+        child.kill('SIGQUIT')
+        throw new ServiceError('unavailable', `the database in ${folder} crashes at each start: ${reasonIn(text)}`)
+      }
+    }
+    const silentMs = performance.now() - saidMs
+    if (silentMs > silenceMsMax || (state === 'refuses' && silentMs > refusalMsMax)) {
+      child.kill('SIGQUIT')
+      const why = reason === undefined ? 'does not answer' : `refuses sessions: ${reason}`
+      throw new ServiceError('unavailable', `the database in ${folder} was started and ${why}`)
+    }
+    await sleep(pollMs)
+  }
+}
+
+/**
+ * Ends a postmaster: first as a stop that ends sessions and writes a checkpoint, then at once, which the next start recovers from. Waits
+ * until it is gone.
+ */
+export async function stopPostmaster(pid: number, folder: string, graceMs: number): Promise<void> {
+  for (const [signal, waitMs] of [
+    ['SIGINT', graceMs],
+    ['SIGQUIT', endMs],
+    ['SIGKILL', endMs],
+  ] as const) {
+    if (!(await isPostmaster(pid, folder))) return
+    try {
+      process.kill(pid, signal)
+    } catch {
+      // It has ended since.
+    }
+    if (await isGoneWithin(pid, folder, waitMs)) return
+  }
+}
+
+async function isGoneWithin(pid: number, folder: string, waitMs: number): Promise<boolean> {
+  const deadlineMs = performance.now() + waitMs
+  while (performance.now() < deadlineMs) {
+    if (!(await isPostmaster(pid, folder))) return true
+    await sleep(pollMs)
+  }
+  return false
+}
+
+/** Where nothing can be written, PostgreSQL does not log why. */
+async function isFull(folder: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(folder)
+  return bavail * bsize < leastFreeBytes
+}
+
+/** What the cluster says, beside its folder: nobody but root writes there. A long one is kept as `.old` until the next long one. */
+async function openLog(path: string): Promise<FileHandle> {
+  const { size } = await stat(path).catch(() => ({ size: 0 }))
+  if (size > logBytesMax) await rename(path, `${path}.old`)
+  return await open(path, 'a', 0o600)
+}
+
+/** SQLSTATE `cannot_connect_now`: it recovers after a crash, which has no time limit, or it ends. */
+const cannotConnectNow = '57P03'
+
+interface Answer {
+  state: 'ready' | 'starting' | 'refuses' | 'silent'
+  /** Of a refusal. */
+  reason?: string
+}
+
+/** What a cluster says to a new connection. */
+export async function answer(socketDir: string): Promise<Answer> {
+  const config = {
+    connectionString: adminUrl(socketDir),
+    connectionTimeoutMillis: answerMsMax,
+    query_timeout: answerMsMax,
+  }
+  try {
+    await withClient(config, (client) => client.query('select 1'))
+    return { state: 'ready' }
+  } catch (error) {
+    if (!(error instanceof pg.DatabaseError)) return { state: 'silent' }
+    return error.code === cannotConnectNow ? { state: 'starting' } : { state: 'refuses', reason: error.message }
+  }
+}

@@ -1,0 +1,83 @@
+/** Names of the cluster: the role that owns the database, the one that administers the cluster, and the database. */
+export const databaseRole = 'atoll'
+export const adminRole = 'atoll_admin'
+export const databaseName = 'atoll'
+
+/** Of the socket's file name; nothing listens on it as a TCP port. */
+export const socketPort = 5432
+
+/** The file with our settings, in the cluster's folder. It also tells a cluster of ours from another's. */
+export const settingsFile = 'atoll.conf'
+
+/** The file with the operator's settings, which win. */
+export const ownSettingsFile = 'own.conf'
+
+/** What `postgresql.conf` of the cluster holds. */
+export const mainSettings = `# Made by Atoll, whose settings are in ${settingsFile}. Yours go into ${ownSettingsFile}.
+include '${settingsFile}'
+include_if_exists '${ownSettingsFile}'
+`
+
+/** What the operator's file of settings holds at first. */
+export const ownSettings =
+  '# Settings of your own: they win, and Atoll never touches this file. Restart Atoll after a change.\n'
+
+/**
+ * Settings for a small machine: a commit is on the disk when it is acknowledged, nothing is heard beyond the socket, and a session that
+ * holds a transaction open and does nothing is ended. Statements have the limit of the pool that sends them, since migrations and dumps
+ * have none.
+ */
+export function clusterSettings({ socketDir, connectionsMax }: { socketDir: string; connectionsMax: number }): string {
+  const settings: Record<string, string | number> = {
+    listen_addresses: `''`,
+    unix_socket_directories: quoted(socketDir),
+    unix_socket_permissions: '0700',
+    port: socketPort,
+    max_connections: connectionsMax,
+    superuser_reserved_connections: 3,
+    fsync: 'on',
+    synchronous_commit: 'on',
+    full_page_writes: 'on',
+    wal_level: 'minimal',
+    max_wal_senders: 0,
+    max_wal_size: `'256MB'`,
+    min_wal_size: `'48MB'`,
+    shared_buffers: `'32MB'`,
+    work_mem: `'4MB'`,
+    maintenance_work_mem: `'32MB'`,
+    temp_file_limit: `'1GB'`,
+    max_worker_processes: 2,
+    max_parallel_workers: 0,
+    max_parallel_workers_per_gather: 0,
+    autovacuum_max_workers: 1,
+    huge_pages: 'off',
+    jit: 'off',
+    idle_in_transaction_session_timeout: `'60s'`,
+    client_connection_check_interval: `'10s'`,
+    timezone: `'UTC'`,
+    lc_messages: `'C'`,
+    log_checkpoints: 'off',
+    log_timezone: `'UTC'`,
+    // Errors of statements reach the server, whose log tells them; a tenant must not fill the disk with them.
+    log_min_messages: 'log',
+  }
+  const lines = Object.entries(settings).map(([name, value]) => `${name} = ${value}`)
+  return `# Written by Atoll at each start: changes are lost. Put your own into ${ownSettingsFile} beside it.\n${lines.join('\n')}\n`
+}
+
+/** Who may connect: root (this server) as both roles, and the cluster's own user as the administrator, for an upgrade. */
+export function authentication(systemUser: string): { 'pg_hba.conf': string; 'pg_ident.conf': string } {
+  return {
+    'pg_hba.conf': 'local all all peer map=atoll\n',
+    'pg_ident.conf': [
+      `atoll root ${databaseRole}`,
+      `atoll root ${adminRole}`,
+      `atoll ${systemUser} ${adminRole}`,
+      '',
+    ].join('\n'),
+  }
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`
+}

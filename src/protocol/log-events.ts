@@ -1,0 +1,121 @@
+/**
+ * What the log of an organisation says: the closed list of types, each with its data, and the envelope. `docs/events.md` says when each is
+ * written.
+ */
+import { z } from 'zod'
+import { milliTime } from './http/common.ts'
+
+const text = (description: string) => z.string().meta({ description })
+const reason = text('Why, for programs: that of the sandbox').optional()
+const message = text('Why, for people').optional()
+const none = z.object({})
+
+const checkpoint = {
+  checkpointId: text('Id of the checkpoint'),
+  name: text('Name of the checkpoint'),
+  kind: text('`full` or `disk_only`'),
+}
+const image = { name: text('Name of the image').optional(), contentHash: text('Hash of its content') }
+const volume = { name: text('Name of the volume'), sizeMB: z.int().meta({ description: 'What it may hold, in MiB' }) }
+const snapshot = { ...volume, name: text('Name of the snapshot'), volumeId: text('Id of its volume') }
+const attachment = {
+  path: text('Where the sandbox has it'),
+  readOnly: z.boolean().meta({ description: 'Whether it cannot write to it' }),
+}
+const sizes = {
+  cpuCount: z.number().meta({ description: 'CPUs that it has now' }),
+  memoryMB: z.int().meta({ description: 'MiB of memory that it has now' }),
+}
+
+/** By type, the data of its events. */
+export const logEventData = {
+  'sandbox.created': z.object({ template: text('The image that it was made from') }),
+  'sandbox.ready': none,
+  'sandbox.hibernated': z.object({ reason, message }),
+  'sandbox.resumed': z.object({ reason, message }),
+  'sandbox.stopped': z.object({ reason: z.enum(['user_requested', 'expired', 'crash']) }),
+  'sandbox.failed': z.object({ reason, message }),
+  'sandbox.migrated': none,
+  'sandbox.forked': z.object({ parentId: text('The sandbox that its checkpoint was made of').optional() }),
+  'sandbox.scaled': z.object(sizes),
+  'sandbox.autoscaled': z.object(sizes),
+  'sandbox.preview_url.changed': z.object({
+    port: z.int().meta({ description: 'The port of the preview' }),
+    url: z.string().nullable().meta({ description: 'Where it is; null once it is deleted' }),
+  }),
+  'sandbox.checkpoint.created': z.object(checkpoint),
+  'checkpoint.failed': z.object({ ...checkpoint, message }),
+  'checkpoint.deleted': z.object(checkpoint),
+  'image.created': z.object(image),
+  'image.ready': z.object(image),
+  'image.failed': z.object({ ...image, message }),
+  'image.published': z.object(image),
+  'image.unpublished': z.object(image),
+  'image.deleted': z.object(image),
+  'volume.created': z.object(volume),
+  'volume.attached': z.object(attachment),
+  'volume.detached': z.object(attachment),
+  'volume.deleted': z.object(volume),
+  'volume.snapshot.created': z.object(snapshot),
+  'volume.snapshot.deleted': z.object(snapshot),
+  'session.created': none,
+  'session.starting': none,
+  'session.working': none,
+  'session.idle': none,
+  'session.failed': none,
+  'session.ended': none,
+  'session.deleted': none,
+  'key.created': none,
+  'key.deleted': none,
+} as const satisfies Record<string, z.ZodObject>
+
+export type LogEventType = keyof typeof logEventData
+export type LogEventData<Type extends LogEventType> = z.output<(typeof logEventData)[Type]>
+
+export const logEventTypes = Object.keys(logEventData) as [LogEventType, ...LogEventType[]]
+
+/** Who has asked for the change. `server`: nobody but the server itself. */
+export const logActor = z
+  .object({
+    type: z.enum(['key', 'token', 'agent', 'sandbox', 'server']).meta({
+      description:
+        'A key, a token of a session, the agent of a session, a sandbox through the metadata service, or the server by itself',
+    }),
+    id: z.string().optional().meta({ description: 'Of the key, the session or the sandbox' }),
+  })
+  .meta({ id: 'EventActor' })
+
+/** What has led to the change. */
+export const logCauses = [
+  'request',
+  'signed_url',
+  'preview',
+  'inside',
+  'agent',
+  'idle_timeout',
+  'exit',
+  'autoscale',
+  'retention',
+  'recovery',
+  'start',
+  'server',
+] as const
+
+export const logEvent = z
+  .object({
+    number: z.int().positive().meta({ description: 'Its place in the log of the organisation, without gaps' }),
+    id: text('Unique name of the event'),
+    ts: milliTime.meta({ description: 'When it was written' }),
+    orgId: text('The organisation'),
+    type: z.enum(logEventTypes).meta({ description: 'What has happened' }),
+    sandboxId: text('The sandbox that it is about').optional(),
+    sessionId: text('The session that it is about').optional(),
+    subject: text('Id of what has changed'),
+    actor: logActor.meta({ description: 'Who has asked for it' }),
+    cause: z.enum(logCauses).meta({ description: 'What has led to it' }),
+    data: z.looseObject({}).meta({ description: 'Facts by type, see docs/events.md' }),
+  })
+  .meta({ id: 'Event', description: 'A change of state' })
+
+export type LogActor = z.output<typeof logActor>
+export type LogCause = (typeof logCauses)[number]

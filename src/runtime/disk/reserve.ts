@@ -1,0 +1,124 @@
+import { readdir } from 'node:fs/promises'
+import { CommandError, messageOf, run } from '../command.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { readNow } from '../read-now.ts'
+
+/** A chunk of btrfs is 1 GiB or a tenth of the pool, rounded up to 16 MiB. */
+const chunkBytesMax = 1024 ** 3
+const chunkShare = 1 / 10
+const chunkRoundingBytes = 16 * 1024 ** 2
+const chunksAhead = 3
+/** A large pool that had none of its blocks gets them once. */
+const extendTimeoutMs = 120_000
+/** So much of the free space of the device may have blocks that nobody needs before they are given back, and with little left below. */
+const spareBytesMax = 1024 ** 3
+const spareBytesMaxIfShort = 128 * 1024 ** 2
+/** In which blocks are taken (`hostd/src/reserve.rs`). */
+export const stepBytes = 64 * 1024 ** 2
+/** btrfs takes addresses of data below this and of its device behind them: from here on fstrim(8) trims free space of the device alone. */
+const beyondAllData = String(2 ** 62)
+
+/** Of the sparse file of a pool, in bytes. */
+export interface ReserveState {
+  /** What btrfs has allocated and the file system below has no blocks for. */
+  unbackedBytes: number
+  /** What btrfs can allocate next, and has its blocks. */
+  aheadBytes: number
+  /** All that btrfs can allocate in chunks of the usual size, … */
+  chunkBytes: number
+  /** … and at all. */
+  freeBytes: number
+}
+
+/**
+ * What makes the sparse file of the pool as good as a disk: all that btrfs has allocated on it, and up to `targetBytes` of what it
+ * allocates next, has blocks in the file system below (`hostd/src/reserve.rs`). btrfs refuses a write for which it has allocated
+ * nothing, so a write that it has taken finds its blocks, however full the file system below is by then.
+ */
+export class Reserve {
+  readonly #options: { hostd: HostTool; imageFile: string; mountDir: string; fileSystem: string }
+  readonly #chunkBytes: number
+  readonly targetBytes: number
+  /** Undefined before the first `extend`, and where files cannot get blocks before they are written. */
+  state: ReserveState | undefined
+  #allocated: number | undefined
+  #spareBytes = 0
+  #spareBytesKept = 0
+
+  /** `fileSystem`: its folder in `/sys/fs/btrfs`. */
+  constructor(options: { hostd: HostTool; imageFile: string; mountDir: string; fileSystem: string; bytes: number }) {
+    this.#options = options
+    this.#chunkBytes = Math.floor(Math.min(chunkBytesMax, options.bytes * chunkShare + chunkRoundingBytes))
+    this.targetBytes = chunksAhead * this.#chunkBytes
+  }
+
+  /** Whether btrfs can allocate at least half of what should be there, or all that is left, without a block of the file system below. */
+  get isThere(): boolean {
+    return this.state !== undefined && this.state.aheadBytes >= Math.min(this.targetBytes / 2, this.state.chunkBytes)
+  }
+
+  /** Whether all of it is there, and nothing that btrfs has allocated lacks blocks. */
+  get isWhole(): boolean {
+    if (this.state === undefined) return false
+    const { unbackedBytes, aheadBytes, chunkBytes } = this.state
+    return unbackedBytes === 0 && aheadBytes >= Math.min(this.targetBytes, chunkBytes)
+  }
+
+  /** Whether `extend` may have something to do: btrfs has allocated or given back something, or what is missing can be had. Cheap. */
+  isDue(belowBytes: number, leaveBytes: number): boolean {
+    if (this.#allocatedBytes() !== this.#allocated || this.state === undefined) return true
+    return !this.isWhole && belowBytes >= leaveBytes + stepBytes
+  }
+
+  /** Takes blocks for what has none, while more than `leaveBytes` stay below. Throws `CommandError`. */
+  async extend(leaveBytes: number): Promise<void> {
+    const { hostd, imageFile, mountDir } = this.#options
+    const allocated = this.#allocatedBytes()
+    const ahead = ['--ahead', String(this.targetBytes), '--chunk', String(this.#chunkBytes)]
+    const sizes = [...ahead, '--leave', String(leaveBytes)]
+    const told = await hostd.runTool(['reserve', '--pool', mountDir, '--file', imageFile, ...sizes], {
+      timeoutMs: extendTimeoutMs,
+    })
+    const [unbackedBytes = 0, aheadBytes = 0, chunkBytes = 0, freeBytes = 0, spareBytes = 0] = told
+      .trim()
+      .split(' ')
+      .map(Number)
+    this.state = { unbackedBytes, aheadBytes, chunkBytes, freeBytes }
+    this.#allocated = allocated
+    this.#spareBytes = spareBytes
+  }
+
+  /** Whether many blocks belong to what btrfs does not use any more. */
+  hasSpare(isShort: boolean): boolean {
+    return this.#spareBytes >= this.#spareBytesKept + (isShort ? spareBytesMaxIfShort : spareBytesMax)
+  }
+
+  /** Gives those blocks back, with those of the reserve, which it takes anew: nothing else may be in want of them meanwhile. */
+  async giveBack(leaveBytes: number): Promise<void> {
+    await run(['fstrim', '--offset', beyondAllData, '--length', beyondAllData, this.#options.mountDir])
+    await this.extend(leaveBytes)
+    // The kernel trims nothing twice.
+    this.#spareBytesKept = this.#spareBytes
+  }
+
+  #allocatedBytes(): number {
+    const of = (kind: string) => Number(readNow(`${this.#options.fileSystem}/allocation/${kind}/disk_total`) ?? 0)
+    return of('data') + of('metadata') + of('system')
+  }
+}
+
+/** Whether the file system below gives no blocks in advance, so that there can be no reserve. */
+export function isUnsupported(error: unknown): boolean {
+  return error instanceof CommandError && /not supported|there is no command/i.test(messageOf(error))
+}
+
+/** What the devices of a file system have failed to do since it was made, by the names of btrfs (`write_errs`, …). */
+export async function deviceErrors(fileSystem: string): Promise<Record<string, number>> {
+  const sums: Record<string, number> = {}
+  for (const device of await readdir(`${fileSystem}/devinfo`).catch(() => [])) {
+    const stats = readNow(`${fileSystem}/devinfo/${device}/error_stats`) ?? ''
+    for (const [, name = '', count] of stats.matchAll(/^(\w+)_errs (\d+)$/gm))
+      sums[name] = (sums[name] ?? 0) + Number(count)
+  }
+  return sums
+}

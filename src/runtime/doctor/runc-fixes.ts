@@ -1,0 +1,61 @@
+/** Which published holes a runc has, by its version and by what its package says of itself. */
+import { readFile } from 'node:fs/promises'
+import { gunzipSync } from 'node:zlib'
+import { fails, versionText, works, type HostCheck } from './check.ts'
+
+/**
+ * Holes published since runc 1.1.5, and the first release of each branch that has the fix; `docs/security.md` says what each means for sandboxes.
+ * Of 1.1 none is made any more.
+ */
+const holes: Record<string, readonly string[]> = {
+  'CVE-2024-21626': ['1.1.12'],
+  'CVE-2024-45310': ['1.1.14', '1.2.0'],
+  'CVE-2025-31133': ['1.2.8', '1.3.3', '1.4.0'],
+  'CVE-2025-52565': ['1.2.8', '1.3.3', '1.4.0'],
+  'CVE-2025-52881': ['1.2.8', '1.3.3', '1.4.0'],
+  'CVE-2026-41579': ['1.3.6', '1.4.3', '1.5.0'],
+}
+/** Of Debian's package, which has fixes of its own. */
+const changelogFile = '/usr/share/doc/runc/changelog.Debian.gz'
+
+/** A warning: sandboxes are made so that none of these is known to let them out. */
+export const runcFixesCheck: HostCheck = {
+  name: "runc's fixes",
+  required: false,
+  async run() {
+    const version = /^runc version (\S+)/m.exec((await versionText('runc', '--version')) ?? '')?.[1]
+    if (version === undefined) return fails('the version of runc is not known')
+    const open = openHoles(version, await changelog())
+    if (open.length === 0) return works(`${version} has those of all published holes`)
+    return fails(`${version} lacks ${open.join(', ')}`, 'docs/security.md says what each means for sandboxes')
+  },
+}
+
+/** A fix is there from the first release of the branch that has it on, in later branches, and where the changelog of the package names it. */
+export function openHoles(version: string, packageChangelog: string): string[] {
+  return Object.entries(holes)
+    .filter(([name, releases]) => !packageChangelog.includes(name) && !isFixed(version, releases))
+    .map(([name]) => name)
+}
+
+function isFixed(version: string, releases: readonly string[]): boolean {
+  const [major = 0, minor = 0, patch = 0] = numbersOf(version)
+  const isEarly = /-rc/.test(version)
+  const newest = releases.at(-1) ?? ''
+  return releases.some((release) => {
+    const [fixMajor = 0, fixMinor = 0, fixPatch = 0] = numbersOf(release)
+    const isNewer = major > fixMajor || (major === fixMajor && minor > fixMinor)
+    if (isNewer) return release === newest
+    if (major !== fixMajor || minor !== fixMinor) return false
+    return patch > fixPatch || (patch === fixPatch && !isEarly)
+  })
+}
+
+function numbersOf(version: string): number[] {
+  return (/^(\d+)\.(\d+)\.(\d+)/.exec(version) ?? []).slice(1).map(Number)
+}
+
+async function changelog(): Promise<string> {
+  const packed = await readFile(changelogFile).catch(() => undefined)
+  return packed === undefined ? '' : gunzipSync(packed).toString('utf8')
+}

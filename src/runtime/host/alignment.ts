@@ -1,0 +1,55 @@
+import type { Alignment, Difference, SandboxSpec, SandboxVolume } from '../../sandbox/ports/runtime-driver.ts'
+import { defined } from '../../lib/defined.ts'
+import type { ProcessIdentity } from '../process.ts'
+import { readNow } from '../read-now.ts'
+import type { OpenHost } from './context.ts'
+import { alignLimits } from './limits.ts'
+import type { SandboxRecord } from './records.ts'
+import { mountedVolumes } from './volumes.ts'
+
+/**
+ * See `RuntimeDriver.align`. What a sandbox has is read from where the kernel keeps it: its control groups, the quota of its disk, its
+ * tables of mounts and addresses. What cannot change once it runs is not looked at: its host name was set before its first process
+ * ran, and nothing inside may set another.
+ */
+export async function alignSandbox(host: OpenHost, spec: SandboxSpec): Promise<Alignment> {
+  const { inventory, running } = host
+  const record = inventory.sandbox(spec.id)
+  const process = running.runs.get(spec.id)
+  if (process === undefined || !running.isUp(spec.id)) return { differences: [] }
+  const { differences, memoryMb } = await alignLimits(host, record, spec)
+  differences.push(...(await alignNetwork(host, record, process)), ...wrongVolumes(process, spec.volumes ?? []))
+  return { differences, ...defined({ keptMemoryMb: memoryMb === spec.memoryMb ? undefined : memoryMb }) }
+}
+
+/** Its link and its address; `attach` makes what is not there. */
+async function alignNetwork(
+  { network }: OpenHost,
+  { slot }: SandboxRecord,
+  process: ProcessIdentity,
+): Promise<Difference[]> {
+  const wanted = network.address(slot)
+  const had = network.traffic(slot) === undefined ? 'no link' : addressesOf(process)
+  if (had === undefined || had === wanted) return []
+  await network.attach(slot, process)
+  return [{ what: 'network', had: had || 'no address', wanted, isMended: addressesOf(process) === wanted }]
+}
+
+/** The addresses in the network namespace of a process, without those of the loopback. Undefined where the kernel does not tell. */
+function addressesOf({ pid }: ProcessIdentity): string | undefined {
+  const table = readNow(`/proc/${pid}/net/fib_trie`)
+  if (table === undefined) return undefined
+  const found = [...table.matchAll(/\|-- (\S+)\n\s+\/32 host LOCAL/g)].map(([, address = '']) => address)
+  return [...new Set(found)].filter((address) => !address.startsWith('127.')).join(', ')
+}
+
+/** A mount of a running sandbox is not changed from outside: the difference is told. */
+function wrongVolumes(process: ProcessIdentity, volumes: readonly SandboxVolume[]): Difference[] {
+  const words = (all: readonly SandboxVolume[]) =>
+    all
+      .map(({ id, path, readOnly }) => `${id} at ${path}${readOnly ? ' (read-only)' : ''}`)
+      .toSorted()
+      .join(', ')
+  const [had, wanted] = [words(mountedVolumes(process)), words(volumes)]
+  return had === wanted ? [] : [{ what: 'volumes', had: had || 'none', wanted: wanted || 'none', isMended: false }]
+}

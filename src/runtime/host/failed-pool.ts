@@ -1,0 +1,20 @@
+import { readdir } from 'node:fs/promises'
+import { endCriu, endStrayTools } from '../cleanup.ts'
+import type { OpenHost } from './context.ts'
+
+/**
+ * Ends all sandboxes of a pool that an error of the disk has made read-only, and unmounts it. Only a new mount can be written to, and
+ * there is none while something uses the old one. Disks then are as btrfs has last committed them. Throws `unavailable`.
+ */
+export async function leaveFailedPool(host: OpenHost): Promise<void> {
+  const { names, hostd, runtime, cgroups, pool, running, log } = host
+  // Some may have been cut off before the runtime knew them, some after it forgot them.
+  const ids = new Set([...(await runtime.list()), ...(await readdir(names.sandboxesDir))])
+  log(
+    `the disk pool has become read-only after an error of the disk: it is mounted anew, and ${ids.size} sandboxes end for that`,
+  )
+  await endStrayTools(hostd, [names.runDir, names.poolFile])
+  await endCriu(hostd, [names.runDir])
+  for (const id of ids) await running.stop(cgroups, id, undefined)
+  await pool.abandon()
+}

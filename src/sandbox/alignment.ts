@@ -1,0 +1,21 @@
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
+import { type Sandbox, specOf } from './sandbox.ts'
+
+type AlignmentContext = Pick<LifecycleContext, 'driver' | 'log'> & { lifecycle: Pick<Lifecycle, 'change'> }
+
+/**
+ * Brings the machine of a running sandbox to its record, after a change that may have been cut off between the two. The record wins: it
+ * has all that was acknowledged. Only memory that processes use by now stays, and the record then says so. For the holder of its lock,
+ * or at a start. What goes wrong is logged: the sandbox is of use meanwhile, and the next start tries again.
+ */
+export async function alignMachine({ driver, log, lifecycle }: AlignmentContext, sandbox: Sandbox): Promise<void> {
+  const { id: sandboxId } = sandbox
+  try {
+    const { differences, keptMemoryMb } = await driver.align(specOf(sandbox))
+    if (keptMemoryMb !== undefined) await lifecycle.change(sandboxId, { memoryMb: keptMemoryMb })
+    if (differences.length === 0) return
+    log.warn({ sandboxId, differences, keptMemoryMb }, 'a sandbox was not what its record says')
+  } catch (error) {
+    log.warn({ err: error, sandboxId }, 'a sandbox could not be brought to its record')
+  }
+}

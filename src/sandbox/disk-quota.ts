@@ -1,0 +1,57 @@
+import { ServiceError } from '../errors.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
+
+const mebibyte = 1024 * 1024
+
+/**
+ * The disk of each organisation together: the sizes of its sandboxes, volumes and snapshots of volumes, which they may fill, and what its
+ * checkpoints and images hold. Check and record share the organisation's lock; otherwise concurrent calls would all find the last unit free.
+ */
+export class DiskQuota {
+  readonly #store: Pick<SandboxStore, 'diskUse'>
+  readonly #maxBytes: number
+  readonly #locks = new KeyedMutex()
+
+  constructor(store: Pick<SandboxStore, 'diskUse'>, maxMb: number) {
+    this.#store = store
+    this.#maxBytes = maxMb * mebibyte
+  }
+
+  /**
+   * Runs `record`, which writes the record that counts from then on. Throws `quota_exceeded` when there is no room for `askedBytes` more. The
+   * record of the sandbox `insteadOf` does not count: it is the one that is written again.
+   */
+  async claim<Result>(
+    orgId: string,
+    askedBytes: number,
+    record: () => Promise<Result>,
+    insteadOf?: string,
+  ): Promise<Result> {
+    return await this.#locks.run(orgId, async () => {
+      const { promisedMb, storedBytes } = await this.#store.diskUse(orgId, insteadOf)
+      const usedBytes = promisedMb * mebibyte + storedBytes
+      if (usedBytes + askedBytes > this.#maxBytes) throw exceeded(this.#maxBytes, usedBytes, askedBytes)
+      return await record()
+    })
+  }
+
+  /** For a size in MB. */
+  async claimMb<Result>(
+    orgId: string,
+    askedMb: number,
+    record: () => Promise<Result>,
+    insteadOf?: string,
+  ): Promise<Result> {
+    return await this.claim(orgId, askedMb * mebibyte, record, insteadOf)
+  }
+}
+
+function exceeded(maxBytes: number, usedBytes: number, askedBytes: number): ServiceError {
+  const [limitMB, usedMB, askedMB] = [maxBytes, usedBytes, askedBytes].map((bytes) => Math.ceil(bytes / mebibyte))
+  return new ServiceError(
+    'quota_exceeded',
+    `the organisation uses ${usedMB} MB of the ${limitMB} MB of disk that it may have, too much for ${askedMB} MB more`,
+    { details: { limit: 'sandbox.diskMbPerOrganisationMax', limitMB, usedMB, askedMB } },
+  )
+}

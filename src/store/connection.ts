@@ -1,0 +1,165 @@
+import { CompiledQuery, PostgresDialect, type Dialect, type PostgresPool } from 'kysely'
+import pg from 'pg'
+import { ServiceError } from '../errors.ts'
+import { applicationName, DatabaseLock, type LockState } from './lock.ts'
+
+const connectTimeoutMs = 10_000
+/** On top of the server's own timeout: reached only when the server or the network is gone. */
+const answerGraceMs = 5_000
+/** After this silence the kernel probes the connection and closes a dead one. */
+const keepAliveMs = 10_000
+
+/**
+ * Overrides the server's configuration, as far as its version has these settings. PostgreSQL checks the client connection every ten
+ * seconds: the statement of a killed server ends and releases its table locks.
+ */
+const noTimeouts = `select set_config(name, case name when 'client_connection_check_interval' then '10s' else '0' end, false)
+  from pg_settings where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout',
+    'idle_in_transaction_session_timeout', 'client_connection_check_interval')`
+
+/** What the database held at one moment, for programs that read it by the number of the snapshot. */
+export interface ExportedSnapshot extends AsyncDisposable {
+  databaseUrl: string
+  /** For `pg_dump --snapshot`; valid until it is disposed of. */
+  id: string
+  /** The major version of the server. */
+  major: number
+}
+
+/** The database behind its lock. */
+export interface Backend {
+  dialect: Dialect
+  /** For migrations: a connection without timeouts for statements and transactions. */
+  unlimited(): Dialect
+  exportSnapshot(): Promise<ExportedSnapshot>
+  /** Throws `unavailable` while another server might use the database. */
+  check(): void
+  /** Releases the lock. Called once, before the dialect's driver is destroyed. */
+  stop(): Promise<void>
+}
+
+/** What a store asks of its server. */
+export interface StoreLimits {
+  /** Connections of the pool. One more has the lock, and one more runs the migrations of a start. */
+  connectionsMax: number
+  /** Calls that wait for a connection; more are refused at once. */
+  waitingMax: number
+  /** A statement, and a transaction that does nothing, are ended after this time. */
+  statementMs: number
+  /** Statements that take at least this long are logged. */
+  slowStatementMs: number
+}
+
+export const defaultStoreLimits: StoreLimits = {
+  connectionsMax: 10,
+  waitingMax: 1000,
+  statementMs: 30_000,
+  slowStatementMs: 1000,
+}
+
+export interface PostgresOptions {
+  lockChanged?: (state: LockState) => void
+  limits?: Partial<StoreLimits>
+}
+
+/** A bounded pool behind the lock of the database. Statements, idle transactions and connects have timeouts. */
+export async function postgresBackend(
+  databaseUrl: string,
+  { lockChanged = () => undefined, limits = {} }: PostgresOptions = {},
+): Promise<Backend> {
+  const { connectionsMax, waitingMax, statementMs } = { ...defaultStoreLimits, ...limits }
+  const lock = await DatabaseLock.take(databaseUrl, lockChanged)
+  const pool = poolOf({
+    connectionString: databaseUrl,
+    application_name: applicationName,
+    max: connectionsMax,
+    statement_timeout: statementMs,
+    idle_in_transaction_session_timeout: statementMs,
+    query_timeout: statementMs + answerGraceMs,
+  })
+  return {
+    dialect: new PostgresDialect({ pool: withBoundedQueue(pool, waitingMax) }),
+    unlimited: () => unlimitedDialect(databaseUrl),
+    exportSnapshot: () => exportSnapshot(databaseUrl),
+    check: () => lock.check(),
+    stop: () => lock.release(),
+  }
+}
+
+/** A pool that refuses whoever would wait behind `waitingMax` others. */
+function withBoundedQueue(pool: pg.Pool, waitingMax: number): PostgresPool {
+  return {
+    async connect() {
+      if (pool.waitingCount < waitingMax) return await pool.connect()
+      throw new ServiceError('unavailable', `the database is busy: ${waitingMax} calls wait for a connection`)
+    },
+    end: () => pool.end(),
+    options: pool.options,
+  }
+}
+
+function unlimitedDialect(databaseUrl: string): Dialect {
+  const pool = poolOf({
+    connectionString: databaseUrl,
+    application_name: 'atoll migration',
+    max: 1,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveMs,
+  })
+  return new PostgresDialect({
+    pool,
+    onCreateConnection: async (connection) => {
+      await connection.executeQuery(CompiledQuery.raw(noTimeouts))
+    },
+  })
+}
+
+/** A connection of its own holds the snapshot: without limits of time, as the dump may take long. */
+async function exportSnapshot(databaseUrl: string): Promise<ExportedSnapshot> {
+  const client = new pg.Client({
+    connectionString: databaseUrl,
+    application_name: 'atoll backup',
+    connectionTimeoutMillis: connectTimeoutMs,
+    // The caller keeps changes of sandboxes waiting.
+    query_timeout: connectTimeoutMs,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveMs,
+  })
+  // The next statement reports the failure, and a dump the end of the snapshot.
+  client.on('error', () => undefined)
+  const end = async () => await client.end().catch(() => undefined)
+  try {
+    await client.connect()
+    await client.query(noTimeouts)
+    await client.query('begin isolation level repeatable read read only')
+    const { rows } = await client.query<{ id: string; version: string }>(
+      `select pg_export_snapshot() as id, current_setting('server_version_num') as version`,
+    )
+    const [row] = rows
+    if (row === undefined) throw new Error('the database told no snapshot')
+    return { databaseUrl, id: row.id, major: Math.floor(Number(row.version) / 10_000), [Symbol.asyncDispose]: end }
+  } catch (error) {
+    await end()
+    throw new ServiceError('unavailable', 'the database does not answer', { cause: error })
+  }
+}
+
+function poolOf(config: pg.PoolConfig): pg.Pool {
+  const pool = new pg.Pool({
+    ...config,
+    connectionTimeoutMillis: connectTimeoutMs,
+    // An open store keeps the process alive only for its calls.
+    allowExitOnIdle: true,
+    types: {
+      getTypeParser: (oid, format) => (oid === pg.types.builtins.INT8 ? Number : parserOf(oid, format)),
+    },
+  })
+  // The next statement on a dead connection reports the failure. Without listeners these events would end the process.
+  pool.on('error', () => undefined)
+  pool.on('connect', (client) => client.on('error', () => undefined))
+  return pool
+}
+
+function parserOf(oid: number, format: 'text' | 'binary' | undefined): (value: string) => unknown {
+  return pg.types.getTypeParser(oid, format) as (value: string) => unknown
+}

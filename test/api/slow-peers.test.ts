@@ -1,0 +1,93 @@
+/** Peers of one organisation that are slow on purpose, and what another organisation sees meanwhile. */
+import assert from 'node:assert/strict'
+import { EventEmitter, once } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import { connect, type Socket } from 'node:net'
+import { test } from 'node:test'
+import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises'
+import { hostOf, usePreview } from '../support/preview-world.ts'
+import { useWorld } from '../support/world.ts'
+
+const held: ServerResponse[] = []
+const preview = usePreview({ '/hold': (_request, response) => void held.push(response) })
+
+/** Sends a request to the preview and takes nothing of its answer. */
+async function send(path: string) {
+  const socket = connect(preview.world.port, '127.0.0.1').on('error', () => undefined)
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: ${preview.host}\r\n\r\n`)
+  await once(socket, 'connect')
+  return socket
+}
+
+test('preview: a client that leaves while it waits for a connection costs the sandbox none', async () => {
+  await preview.watchingDials(async (dialled) => {
+    const crowd = await Promise.all(Array.from({ length: 256 }, () => send('/hold')))
+    while (held.length < crowd.length) await sleep(5)
+    const waiting = await Promise.all(Array.from({ length: 40 }, () => send('/hold')))
+    for (const socket of waiting) socket.resetAndDestroy()
+    // What the server hears behind them it hears later.
+    assert.equal((await preview.world.api.get('/api/sandboxes')).status, 200)
+    for (const response of held.splice(0)) response.end('come in')
+    for (const socket of crowd) socket.destroy()
+    assert.equal((await preview.ask('/')).status, 200)
+    assert.ok(dialled.length <= crowd.length + 1, `${dialled.length} connections`)
+    assert.equal(held.length, 0)
+  })
+})
+
+test('preview: a request beyond those that may wait for a port is refused, and other sandboxes are served', async () => {
+  const { body: other } = await preview.world.stranger.post('/api/sandboxes', {})
+  const mayStay = 256 + 1024
+  const crowd: Socket[] = []
+  const refusals = new EventEmitter()
+  const refused = once(refusals, 'refused').then(() => true)
+  const isRefused = () => Promise.race([refused, immediate(false)])
+  while (!(await isRefused())) {
+    const socket = await send('/hold')
+    socket.on('data', (data) => void (data.includes('HTTP/1.1 503 ') && refusals.emit('refused')))
+    crowd.push(socket)
+    // The server has heard all of them by then: more than the kernel queues for it would be lost.
+    if (crowd.length % 100 === 0 || crowd.length > mayStay) await preview.world.api.get('/api/sandboxes')
+    assert.ok(crowd.length <= 2 * mayStay)
+  }
+  assert.ok(crowd.length > mayStay)
+  const otherHost = hostOf((other as { sandboxID: string }).sandboxID, preview.port)
+  assert.equal((await preview.ask('/', {}, otherHost)).status, 200)
+  for (const socket of crowd) socket.destroy()
+  for (const response of held.splice(0)) response.end()
+})
+
+const transfersMax = 3
+const world = useWorld({ limits: { fileTransfersPerOrganisationMax: transfersMax } })
+
+/** Sends the head of an upload of a megabyte, with a key or to a signed URL, and one byte of it. */
+async function beginUpload(path: string, key?: string) {
+  const socket = connect(world.port, '127.0.0.1').on('error', () => undefined)
+  const head = `PUT ${path} HTTP/1.1\r\nHost: a\r\n${key === undefined ? '' : `X-API-Key: ${key}\r\n`}`
+  socket.write(`${head}Content-Length: 1000000\r\n\r\nx`)
+  await once(socket, 'connect')
+  return socket
+}
+
+test('file: slow transfers of one organisation, signed ones too, leave others theirs, and give their places back', async () => {
+  const { api, stranger } = world
+  const id = await world.sandbox()
+  const { body: other } = await stranger.post('/api/sandboxes', {})
+  const folder = world.machines.folder(id)
+  const file = (name: string) => `/api/sandboxes/${id}/files?path=${encodeURIComponent(`${folder}/${name}`)}`
+  const { body: signed } = await api.post(`/api/sandboxes/${id}/files/upload-url`, { path: `${folder}/signed` })
+  const address = new URL((signed as { url: string }).url)
+  const open = [await beginUpload(`${address.pathname}${address.search}`)]
+  while (open.length < transfersMax) open.push(await beginUpload(file(`slow-${open.length}`), api.key))
+  let refused = await api.put(file('quick'), Buffer.from('a'))
+  // Until all of them have begun.
+  while (refused.status === 204) refused = await api.put(file('quick'), Buffer.from('a'))
+  assert.deepEqual([refused.status, refused.body.code], [429, 'rate_limited'])
+  assert.equal((await api.get(file('quick'))).status, 429)
+  const { sandboxID } = other as { sandboxID: string }
+  const path = encodeURIComponent(`${world.machines.folder(sandboxID)}/quick`)
+  assert.equal((await stranger.put(`/api/sandboxes/${sandboxID}/files?path=${path}`, Buffer.from('a'))).status, 204)
+  open[0]?.destroy()
+  while ((await api.put(file('quick'), Buffer.from('a'))).status === 429) await sleep(5)
+  for (const socket of open) socket.destroy()
+})
