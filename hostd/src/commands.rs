@@ -82,8 +82,12 @@ fn replace_files(args: &mut Args) -> Result<(), Error> {
     let start: u64 = args.number("start")?;
     let source = args.path("source")?;
     let files = args.paths("file")?;
+    let groups = args.paths("group")?;
     args.finish()?;
-    shown_files::replace(pid, start, &source, &files)
+    if !shown_files::replace(pid, start, &source, &files, &groups)? {
+        println!("held");
+    }
+    Ok(())
 }
 
 fn number(args: &mut Args) -> Result<(), Error> {

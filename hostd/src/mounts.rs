@@ -10,6 +10,8 @@ use std::sync::Mutex;
 use crate::sys::{self, Error};
 
 pub struct Mount {
+    /// Its number in this kernel, as `fdinfo` of an open file tells it too.
+    pub id: String,
     pub point: PathBuf,
     /// Of its file system, as `major:minor`.
     pub device: String,
@@ -55,12 +57,13 @@ fn make_base(hide: &Path) -> Result<File, Error> {
     File::open(own).map_err(|error| Error::io("open", own, error))
 }
 
-/// Fields three, five, and from seven to a dash.
+/// Fields one, three, five, and from seven to a dash.
 fn mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let id = String::from_utf8_lossy(fields.first()?).into_owned();
     let device = String::from_utf8_lossy(fields.get(2)?).into_owned();
     let is_private = fields.get(6).map_or(false, |field| *field == b"-");
-    Some(Mount { point: unescaped(fields.get(4)?), device, is_private })
+    Some(Mount { id, point: unescaped(fields.get(4)?), device, is_private })
 }
 
 /// A path, in which blanks and backslashes are octal.

@@ -1,34 +1,50 @@
 //! Files of the kernel that a sandbox sees as the host shows them, such as `/proc/meminfo`, replaced while it runs: what showed them may
 //! have ended.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::mounts::{mounts_in, Mount};
 use crate::network::open_own_mounts;
+use crate::process::freeze::members;
 use crate::sys::{self, Error};
+
+/// A process that has a file open at each of so many looks keeps it.
+const LOOKS: u32 = 10;
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. One that it has already
 /// stays, since the memory of a process that holds it open could not be saved once it is detached. A sandbox that has none of them mounted
 /// stays as it is: its memory could not be saved with a mount more. One that misses some has lost them to a replacement that was cut off.
-pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result<(), Error> {
+///
+/// A file of the host that a process of the control group `groups` holds open stays too, for the same reason; `false` then. One of an
+/// lxcfs that has ended answers nothing and goes.
+pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf], groups: &[PathBuf]) -> Result<bool, Error> {
     let namespace = match open_own_mounts(pid, start)? {
         Some(namespace) => namespace,
-        None => return Ok(()),
+        None => return Ok(true),
     };
     // If another process has got the number since, no path of it matters: what is changed are the mounts of this namespace.
     let mounts = mounts_in(&format!("/proc/{pid}/mountinfo"))?;
     // The last one at a path lies on top.
     let at = |file: &PathBuf| mounts.iter().rfind(|mount| mount.point == *file);
     if !files.iter().any(|file| at(file).is_some()) {
-        return Ok(());
+        return Ok(true);
     }
     let flags = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
     let mut trees = Vec::new();
+    let mut held = 0;
     for file in files {
         let path = source.join(file.strip_prefix("/").unwrap_or(file));
         let old = at(file);
         if old.map_or(false, |mount| mount.is_private && is_of(mount, &path)) {
+            continue;
+        }
+        if old.map_or(false, |mount| is_of(mount, file) && is_held(mount, groups)) {
+            held += 1;
             continue;
         }
         let tree = sys::clone_tree(&path)?;
@@ -36,7 +52,7 @@ pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result
         trees.push((tree, file, old.is_some()));
     }
     if trees.is_empty() {
-        return Ok(());
+        return Ok(held == 0);
     }
     sys::own_folders()?;
     sys::enter_mounts(&namespace)?;
@@ -46,12 +62,33 @@ pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result
         }
         sys::attach_tree(&tree, file)?;
     }
-    Ok(())
+    Ok(held == 0)
+}
+
+/// Whether a process holds a file of this mount open for longer than a read takes.
+fn is_held(mount: &Mount, groups: &[PathBuf]) -> bool {
+    let mut holders: Vec<i32> = members(groups).into_iter().filter(|pid| opens(*pid, mount)).collect();
+    for _ in 0..LOOKS {
+        if holders.is_empty() {
+            return false;
+        }
+        sleep(LOOK_INTERVAL);
+        holders.retain(|pid| opens(*pid, mount));
+    }
+    true
+}
+
+fn opens(pid: i32, mount: &Mount) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    descriptors.filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok()).any(|text| {
+        let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+        id.map_or(false, |id| id.trim() == mount.id)
+    })
 }
 
 /// Whether a mount is of the file system that has the file at `path`. The number of a file system stays its own while it is mounted somewhere.
 fn is_of(mount: &Mount, path: &Path) -> bool {
-    std::fs::metadata(path).map_or(false, |file| mount.device == device(file.dev()))
+    fs::metadata(path).map_or(false, |file| mount.device == device(file.dev()))
 }
 
 /// `major:minor` of a device number (makedev(3)).
@@ -74,5 +111,17 @@ mod tests {
         let proc = own.iter().rfind(|mount| mount.point == Path::new("/proc")).unwrap();
         assert!(is_of(proc, Path::new("/proc/meminfo")));
         assert!(!is_of(proc, Path::new("/")));
+    }
+
+    #[test]
+    fn a_mount_is_held_while_a_file_of_it_is_open() {
+        let own = mounts_in("/proc/self/mountinfo").ok().unwrap();
+        let proc = own.iter().rfind(|mount| mount.point == Path::new("/proc")).unwrap();
+        let file = fs::File::open("/proc/meminfo").unwrap();
+        let pid = std::process::id() as i32;
+        assert!(opens(pid, proc));
+        let other = Mount { id: "0".into(), ..mounts_in("/proc/self/mountinfo").ok().unwrap().remove(0) };
+        assert!(!opens(pid, &other));
+        drop(file);
     }
 }

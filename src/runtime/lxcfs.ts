@@ -169,12 +169,18 @@ export class Lxcfs {
     }
   }
 
-  /** Puts the files of `source` in the place of those that a running sandbox has mounted. */
-  async replaceIn({ pid, startTicks }: ProcessIdentity): Promise<void> {
-    await this.#options.hostd.runTool([
+  /**
+   * Puts the files of `source` in the place of those that a running sandbox has mounted; `folders` are its control group. A file of the
+   * host that one of its processes has open stays as it is, since the memory of that process could not be saved afterwards. Returns whether
+   * all are replaced.
+   */
+  async replaceIn({ pid, startTicks }: ProcessIdentity, folders: readonly string[]): Promise<boolean> {
+    const said = await this.#options.hostd.runTool([
       ...(['replace-files', '--pid', String(pid), '--start', String(startTicks), '--source', this.source] as const),
       ...shownFiles.flatMap((file) => ['--file', file]),
+      ...folders.flatMap((folder) => ['--group', folder]),
     ])
+    return said.trim() !== 'held'
   }
 
   /** Ends it. No sandbox runs. */

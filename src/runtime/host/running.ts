@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { rm, statfs, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import type { SandboxExit, SandboxVolume } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
@@ -31,7 +32,7 @@ const startBytesMin = 64 * 1024
 const guestStartTimeoutMs = 10_000
 /** Sandboxes that are looked at with each call of `ended`. */
 const looksAtOnce = 20
-/** From a failed replacement of a run's files of the kernel to the next one. */
+/** From a replacement of a run's files of the kernel that failed, or left some, to the next one. */
 const showAgainMs = 30_000
 
 interface RunningOptions {
@@ -65,7 +66,7 @@ export class RunningSandboxes {
   readonly #ended = new WeakSet<ProcessIdentity>()
   /** The generation of the files of the kernel that a run has mounted. */
   readonly #shown = new WeakMap<ProcessIdentity, number>()
-  /** When they could not be replaced in it. */
+  /** When they could not be replaced in it, or not all of them. */
   readonly #unshownMs = new WeakMap<ProcessIdentity, number>()
   #lookedAt = 0
   #onEnd: () => void = () => undefined
@@ -114,13 +115,14 @@ export class RunningSandboxes {
   }
 
   /** Puts the present files of the kernel in the place of those of a run, unless it has been stopped. */
-  async showFiles(id: string, process: ProcessIdentity): Promise<void> {
-    const { lxcfs } = this.#options
+  async showFiles(cgroups: Cgroups, id: string, process: ProcessIdentity): Promise<void> {
+    const { lxcfs, names } = this.#options
     if (this.#processes.get(id) !== process || !isAlive(process)) return
     const { generation } = lxcfs
+    const folders = cgroups.memberFiles(names.cgroup(id)).map(dirname)
     try {
-      await lxcfs.replaceIn(process)
-      this.#shown.set(process, generation)
+      if (await lxcfs.replaceIn(process, folders)) this.#shown.set(process, generation)
+      else this.#unshownMs.set(process, Date.now())
     } catch (error) {
       this.#unshownMs.set(process, Date.now())
       throw error

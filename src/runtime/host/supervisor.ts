@@ -119,7 +119,7 @@ export class Supervisor {
     await lxcfs.check()
     await lxcfs.ensure()
     for (const [id, process] of running.outdated()) {
-      this.#attend(`the files of ${id}`, () => running.showFiles(id, process), id)
+      this.#attend(`the files of ${id}`, ({ cgroups }) => running.showFiles(cgroups, id, process), id)
     }
   }
 
