@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
-import type { LaunchAnswer, LaunchRequest } from './hostd/hostd-process.ts'
 
 export const commandOutputBytesMax = 4 * 1024 * 1024
 const commandTimeoutMsDefault = 30_000
@@ -47,6 +46,21 @@ export class CommandError extends Error {
     this.stderr = stderr
     this.exitCode = exitCode
   }
+}
+
+export interface LaunchRequest {
+  argv: readonly string[]
+  input: string
+  detached: boolean
+}
+
+export interface LaunchAnswer {
+  /** `lost`: hostd ended, so the outcome of the program is unknown. */
+  status: 'exited' | 'signalled' | 'not_started' | 'too_much' | 'lost'
+  /** Exit status, signal number, or error number. */
+  code: number
+  stdout: Buffer
+  stderr: Buffer
 }
 
 /** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */

@@ -12,9 +12,11 @@ import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { shrinkToSpare, spareBytes } from './compaction.ts'
+import { backupsFolder, importsFolder, memoryFolder, templatesFolder } from './folders.ts'
 import { deviceOf, isMounted, isReadOnly, mountsBelow, readOnlyReason, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
+export * from './folders.ts'
 export { deviceOf, isMounted, mountOf, mountsBelow, unmountBelow } from './mounts.ts'
 export { InodeTemplates } from './inode-templates.ts'
 
@@ -33,14 +35,6 @@ const cancelTimeoutMs = 120_000
 /** For the kernel to end a mount that nobody uses any more. */
 const abandonTimeoutMs = 60_000
 const abandonPollMs = 50
-/** Of the `InodeTemplates`, under the name that existing pools have. */
-export const templatesFolder = 'seeds'
-/** What imports of images under way have: their downloads, and layers that are not whole. */
-export const importsFolder = 'imports'
-/** The snapshots that backups copy, and those that the next one is compared with. */
-export const backupsFolder = 'backup'
-/** A subvolume of its own, so that a backup can take a snapshot of it. */
-export const memoryFolder = 'memory'
 
 export interface DiskPoolOptions {
   hostd: HostTool
@@ -325,6 +319,12 @@ function asPoolError(error: unknown): never {
   const said = error instanceof CommandError ? error.stderr : ''
   if (/Read-only file system/i.test(said)) throw poolIsReadOnly(error)
   throw /No space left|quota exceeded/i.test(said) ? poolIsFull(error) : error
+}
+
+/** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */
+export function asReported(error: unknown): unknown {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined
+  return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
 }
 
 export function poolIsFull(cause: unknown): ServiceError {

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, withinRun } from '../cleanup.ts'
 import { CommandError } from '../command.ts'
+import { diskOf, layerOf } from '../disk/index.ts'
 import type { HostNames } from '../host-names.ts'
 import { gatewayName, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
@@ -107,19 +108,6 @@ export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<
     }
     await sleep(busyPollMs)
   }
-}
-
-export function diskOf(record: SandboxRecord): string {
-  return `sandboxes/${record.disk ?? record.id}`
-}
-
-export function layerOf(checkpointId: string): string {
-  return `layers/${checkpointId}`
-}
-
-/** What is known of a layer of an image, beside its files; see `image/importer.ts`. `layer` is absolute. */
-export function noteOf(layer: string): string {
-  return `${layer}/layer.json`
 }
 
 /** Files that differ from sandbox to sandbox. They are mounted read-only, never written through a hostile root. */

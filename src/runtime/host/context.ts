@@ -8,7 +8,7 @@ import { LazyMemory } from '../criu/lazy-memory.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import { DiskPool, type InodeTemplates } from '../disk/index.ts'
 import { SpaceWatch } from '../disk/space-watch.ts'
-import { ImageImporter } from '../oci-image/importer.ts'
+import type { ImageImporter } from '../oci-image/importer.ts'
 import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
 import { Registries, type Registry } from '../oci-image/registry.ts'
 import { HostNames } from '../host-names.ts'
@@ -71,6 +71,7 @@ export interface OpenHost extends DriverContext {
   criu: CriuProgram
   traits: HostTraits
   templates: InodeTemplates
+  importer: ImageImporter
   lock: AsyncDisposable
 }
 
@@ -112,10 +113,8 @@ export function createContext(options: OciDriverOptions) {
     running: new RunningSandboxes({ names, hostd, runtime, network, lazy, lxcfs }),
     lazy,
     lxcfs,
-    importer: new ImageImporter({
-      limits: imageLimits,
-      registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
-    }),
+    imageLimits,
+    registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
     connections: new Connections(),
     diskRates: options.diskRates,
     quarantineKeptMs: options.quarantineKeptMs,

@@ -2,9 +2,8 @@ import { ServiceError, isServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes, pagesBytes } from '../criu/image-files.ts'
 import { assertProcessorFits } from '../criu/restore.ts'
-import type { DiskPool } from '../disk/index.ts'
+import { type DiskPool, diskOf, layerOf } from '../disk/index.ts'
 import { bootId } from '../process.ts'
-import { diskOf, layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
 const mebibyte = 1024 * 1024

@@ -8,9 +8,10 @@ import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
 import { noteCurrentLowers } from '../disk/overlay-origins.ts'
-import { renumberCopies } from '../disk/renumber.ts'
+import { renumberCopies } from './renumber.ts'
 import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
+import { ImageImporter } from '../oci-image/importer.ts'
 import { findTraits } from '../oci/container-config.ts'
 import type { DriverContext, OpenHost } from './context.ts'
 import { leaveFailedPool } from './failed-pool.ts'
@@ -38,7 +39,9 @@ export async function openHost(
     const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context)])
     const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
     const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
-    const host: OpenHost = { ...context, cgroups, work, criu, traits: await findTraits(cgroups, log), templates, lock }
+    const importer = new ImageImporter({ ...context, limits: context.imageLimits, records: inventory, templates, work })
+    const traits = await findTraits(cgroups, log)
+    const host: OpenHost = { ...context, cgroups, work, criu, traits, templates, importer, lock }
     await hostd.open(hostTool)
     // Before the first start: the runtime sees what is mounted here by then, and what is mounted below later.
     await lxcfs.ensure()
@@ -131,9 +134,9 @@ function freezerOf({ names, locks, running, log }: DriverContext, cgroups: Cgrou
 }
 
 /** Removes what an import of a dead server has left: its download, and layers that are not whole. */
-async function removeImports({ pool, importer }: DriverContext): Promise<void> {
+async function removeImports({ pool, registries }: DriverContext): Promise<void> {
   for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
-  await importer.removeSecrets()
+  await registries.removeSecrets()
 }
 
 async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<CriuProgram> {

@@ -1,6 +1,7 @@
 import { isServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { asReported, cleanUp } from '../cleanup.ts'
+import { asReported } from '../disk/index.ts'
+import { cleanUp } from '../cleanup.ts'
 import type { OpenHost } from './context.ts'
 import { clearResuming, dropStaleMemory, onDiskAlone } from './fence.ts'
 import type { Launcher } from './launcher.ts'

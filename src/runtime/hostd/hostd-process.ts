@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { Socket } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 import { getSystemErrorName } from 'node:util'
+import type { LaunchAnswer, LaunchRequest } from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
 
 const headerBytes = 13
@@ -12,21 +13,6 @@ const readyId = 0
 const startTimeoutMs = 10_000
 /** Bound of its end, running programs included. */
 const closeTimeoutMs = 10_000
-
-export interface LaunchRequest {
-  argv: readonly string[]
-  input: string
-  detached: boolean
-}
-
-export interface LaunchAnswer {
-  /** `lost`: hostd ended, so the outcome of the program is unknown. */
-  status: 'exited' | 'signalled' | 'not_started' | 'too_much' | 'lost'
-  /** Exit status, signal number, or error number. */
-  code: number
-  stdout: Buffer
-  stderr: Buffer
-}
 
 /** Its streams are missing when no descriptors are left. */
 type Process = ChildProcess & { stdin: Writable; stdout: Readable }

@@ -3,9 +3,16 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
-import { commandEnvironment, run, useProgramLauncher, type CommandOptions } from '../command.ts'
+import {
+  commandEnvironment,
+  run,
+  useProgramLauncher,
+  type CommandOptions,
+  type LaunchAnswer,
+  type LaunchRequest,
+} from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
-import { HostdProcess, type LaunchAnswer, type LaunchRequest } from './hostd-process.ts'
+import { HostdProcess } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
 /** A process that ends sooner is started again after a growing pause. */

@@ -5,10 +5,8 @@ import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { formatProcessors } from '../cgroups/processors.ts'
 import { exists } from '../exists.ts'
-import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
 import { shownFiles } from '../lxcfs.ts'
-import type { SandboxRecord } from '../host/records.ts'
 import { findProfile } from './apparmor.ts'
 import { seccompProfile } from './seccomp.ts'
 
@@ -71,7 +69,7 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 
 /** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
 export function containerConfig(
-  record: SandboxRecord,
+  record: { id: string; rangeStart: number },
   { volumes = [], ...limits }: ContainerLimits & Pick<SandboxSpec, 'volumes'>,
   {
     names,
@@ -81,7 +79,8 @@ export function containerConfig(
     processors,
   }: {
     names: HostNames
-    programs: Omit<Images, 'base'>
+    /** Paths of what is mounted. */
+    programs: { guest: string; agent?: string }
     traits: HostTraits
     /** The folder of `shownFiles`. */
     shown: string

@@ -17,25 +17,25 @@ import type {
   VolumeSpec,
   VolumeState,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { asReported } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
 import { checkId } from '../host-names.ts'
-import { PoolBackups } from '../host/backup-cut.ts'
-import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
-import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from '../host/context.ts'
-import { dialSocket } from '../host/dial.ts'
-import { dropStaleMemory } from '../host/fence.ts'
-import { isFit, removeSandbox, startFirst, takeOver } from '../host/first-start.ts'
-import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
-import { alignSandbox } from '../host/alignment.ts'
-import { writeDiskUse, writeLimits } from '../host/limit-files.ts'
-import { limitProcesses } from '../host/limits.ts'
-import { Launcher } from '../host/launcher.ts'
-import { openHost, releaseHost } from '../host/open-host.ts'
-import { saveForCheckpoint, saveForHibernation } from '../host/save-memory.ts'
-import { Supervisor } from '../host/supervisor.ts'
-import { createVolume, snapshotVolume, volumeOf } from '../host/volumes.ts'
-import { wakeSaved } from '../host/wake.ts'
+import { PoolBackups } from './backup-cut.ts'
+import { diskOf, layerOf, asReported } from '../disk/index.ts'
+import { limitDisk } from './bundle.ts'
+import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from './context.ts'
+import { dialSocket } from './dial.ts'
+import { dropStaleMemory } from './fence.ts'
+import { isFit, removeSandbox, startFirst, takeOver } from './first-start.ts'
+import { restartInPlace, restoreInPlace } from './in-place.ts'
+import { alignSandbox } from './alignment.ts'
+import { writeDiskUse, writeLimits } from './limit-files.ts'
+import { limitProcesses } from './limits.ts'
+import { Launcher } from './launcher.ts'
+import { openHost, releaseHost } from './open-host.ts'
+import { saveForCheckpoint, saveForHibernation } from './save-memory.ts'
+import { Supervisor } from './supervisor.ts'
+import { createVolume, snapshotVolume, volumeOf } from './volumes.ts'
+import { wakeSaved } from './wake.ts'
 import { gatewayName, gatewayPort, metadataPort } from '../network/index.ts'
 
 /** A bound below the 500 layers that overlay takes. */
@@ -265,7 +265,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   assertImportable(reference: string): void {
-    this.#context.importer.assertImportable(reference)
+    this.#context.registries.parse(reference)
   }
 
   async importImage(
@@ -278,7 +278,7 @@ class OciDriver implements RuntimeDriver {
     const host = this.#hostWithSpace()
     const closed = this.#imports.signal
     const ended = signal === undefined ? closed : AbortSignal.any([signal, closed])
-    const imported = host.importer.import(host, { checkpointId, source, signal: ended, owner })
+    const imported = host.importer.import({ checkpointId, source, signal: ended, owner })
     this.#importing.add(imported)
     try {
       return await imported

@@ -1,13 +1,12 @@
-import { mountsBelow } from './mounts.ts'
+import { mountsBelow } from '../disk/mounts.ts'
 import { copyFile, mkdir, stat } from 'node:fs/promises'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { DiskPool, InodeTemplates } from './index.ts'
+import { type DiskPool, type InodeTemplates, diskOf, layerOf, noteOf, type Layer } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf, noteOf } from '../host/bundle.ts'
-import type { Inventory } from '../host/inventory.ts'
+import type { Inventory } from './inventory.ts'
 import type { HostNames } from '../host-names.ts'
-import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 /** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */
 const copyTimeoutMs = 600_000
