@@ -8,7 +8,7 @@ import { rootPath } from '../oci/container-config.ts'
 import type { ProcessIdentity } from '../process.ts'
 import type { DriverContext, OpenHost } from './context.ts'
 import { dialSocket } from './dial.ts'
-import { hostToolIn } from './image-folder.ts'
+import { hostToolIn } from '../host-names.ts'
 import type { SandboxRecord } from './records.ts'
 
 /** Programs of a sandbox that run in a fork of it, and after a restore in place, before its other processes go on. */

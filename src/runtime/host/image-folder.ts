@@ -4,6 +4,7 @@ import { ServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
+import { hostToolIn } from '../host-names.ts'
 import type { Inventory } from './inventory.ts'
 import type { SandboxRecord } from './records.ts'
 
@@ -130,11 +131,6 @@ export async function nameImages(
     if (memory !== undefined) named.memory = { ...memory, ...(await programsOf(memory)) }
     if (!isNamed(record, named)) await attempt(record.id, () => checkpoints.put(named))
   }
-}
-
-/** The program `atoll-hostd`, by the link that setup maintains. */
-export function hostToolIn(imageDir: string): string {
-  return `${imageDir}/hostd/atoll-hostd`
 }
 
 /** The real path of that program: an upgrade does not change it. Throws `unavailable`. */

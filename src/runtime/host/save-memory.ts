@@ -9,7 +9,7 @@ import { bootId } from '../process.ts'
 import { diskOf, layerOf } from '../disk/index.ts'
 import type { OpenHost } from './context.ts'
 import { removeFence } from './fence.ts'
-import { hostToolIn } from './image-folder.ts'
+import { hostToolIn } from '../host-names.ts'
 import { checkpointMemory, savedMemory } from './inventory.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 

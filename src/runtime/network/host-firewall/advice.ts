@@ -1,5 +1,5 @@
-import { run } from '../command.ts'
-import { baseChains } from '../network/host-firewall/nftables.ts'
+import { run } from '../../command.ts'
+import { baseChains } from './nftables.ts'
 
 /** Firewalls, the mark of each in the packet rules, and the commands that let Atoll's links through. */
 const firewalls = [

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
-import { isLoaded, loadProfile, profileName, whyUnconfined } from '../oci/apparmor.ts'
-import { fails, missing, oneLine, works, type HostCheck } from './check.ts'
+import { isLoaded, loadProfile, profileName, whyUnconfined } from './apparmor.ts'
+import { fails, missing, oneLine, works, type HostCheck } from '../self-test.ts'
 
 /** Programs whose confinement keeps sandboxes from starting. */
 const programs = ['runc', 'criu', 'dnsmasq'] as const
