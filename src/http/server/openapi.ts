@@ -3,7 +3,6 @@ import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { streamEventSchema } from '../../protocol/agent.ts'
 import { common } from '../../protocol/http/index.ts'
-import { routes as allRoutes } from '../routes/index.ts'
 import { isSessionPath, statusOf } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
@@ -211,10 +210,10 @@ export async function committedOpenApi(): Promise<OpenApi> {
   return JSON.parse(await readFile(openApiFile, 'utf8')) as OpenApi
 }
 
-export function openApiDocument(): OpenApi {
-  return openApi(allRoutes, ownVersion())
+export function openApiDocument(routes: readonly Route[]): OpenApi {
+  return openApi(routes, ownVersion())
 }
 
-export function openApiText(): string {
-  return `${JSON.stringify(openApiDocument(), null, 2)}\n`
+export function openApiText(routes: readonly Route[]): string {
+  return `${JSON.stringify(openApiDocument(routes), null, 2)}\n`
 }
