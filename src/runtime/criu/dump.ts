@@ -54,7 +54,7 @@ export interface CriuHost {
   runtime: OciRuntime
 }
 
-interface DumpHost extends CriuHost {
+export interface DumpHost extends CriuHost {
   cgroups: Cgroups
   work: WorkGroups
 }

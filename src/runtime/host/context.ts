@@ -3,26 +3,19 @@ import { availableParallelism } from 'node:os'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { DiskRates } from '../cgroups/disk-rates.ts'
-import type { Cgroups } from '../cgroups/index.ts'
-import { LazyMemory } from '../criu/lazy-memory.ts'
-import type { CriuProgram } from '../criu/program.ts'
-import { DiskPool, type InodeTemplates } from '../disk/index.ts'
+import { DiskPool } from '../disk/index.ts'
 import { SpaceWatch } from '../disk/space-watch.ts'
-import type { ImageImporter } from '../oci-image/importer.ts'
 import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
 import { Registries, type Registry } from '../oci-image/registry.ts'
 import { HostNames } from '../host-names.ts'
-import type { WorkGroups } from '../cgroups/work-groups.ts'
 import { Lxcfs } from '../lxcfs.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
-import type { HostTraits } from '../oci/container-config.ts'
 import type { CreateOciRuntime } from '../oci/oci-runtime.ts'
 import { Connections } from './connections.ts'
 import { ImageFolder } from './image-folder.ts'
 import { Inventory } from './inventory.ts'
 import { livenessTimes, type LivenessTimes } from './liveness.ts'
-import { RunningSandboxes } from './running.ts'
 
 /** More boots than this at once only wait longer for their guests. */
 const bootsAtOnce = Math.max(4, 2 * availableParallelism())
@@ -61,62 +54,42 @@ export interface OciDriverOptions {
   log?: (message: string) => void
 }
 
-/** The dependencies that the files of a driver share, open or not. */
+/** What a driver has while it is closed too. */
 export type DriverContext = ReturnType<typeof createContext>
 
-/** The same while the driver is open. */
-export interface OpenHost extends DriverContext {
-  cgroups: Cgroups
-  work: WorkGroups
-  criu: CriuProgram
-  traits: HostTraits
-  templates: InodeTemplates
-  importer: ImageImporter
-  lock: AsyncDisposable
-}
-
-/** Throws `invalid_request` for an illegal subnet. */
+/** Makes it without touching the host, but for the data directory. Throws `invalid_request` for an illegal subnet. */
 export function createContext(options: OciDriverOptions) {
-  const { dataDir, imageDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
+  const { dataDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const names = new HostNames(dataDir)
   const { hash, runDir, sandboxesDir } = names
+  const pooled = { imageFile: names.poolFile, mountDir: names.poolDir }
+  const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
+  /**
+   * Whoever writes a record, or makes or removes a subvolume, has a permit meanwhile, and nothing of the kind begins within one. A backup takes
+   * all of them for its cut (`backup-cut.ts`).
+   */
+  const changes = new Semaphore({ permits: changesMax })
   const subnet = new Subnet(options.subnet)
   const network = new Network({ hash, subnet, runDir, leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
-  const changes = new Semaphore({ permits: changesMax })
-  const pool = new DiskPool({
-    hostd,
-    imageFile: names.poolFile,
-    mountDir: names.poolDir,
-    bytes: diskPoolBytes,
-    changes,
-  })
-  const runtime = options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd })
-  const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
-  const lxcfs = new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log })
-  const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
+  const pool = new DiskPool({ ...pooled, hostd, bytes: diskPoolBytes, changes })
   return {
-    images: new ImageFolder(imageDir),
     names,
-    hostd,
-    runtime,
-    pool,
-    space: new SpaceWatch({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, log }),
+    images: new ImageFolder(options.imageDir),
     network,
-    /**
-     * Whoever writes a record, or makes or removes a subvolume, has a permit meanwhile, and nothing of the kind begins within one. A backup takes
-     * all of them for its cut (`backup-cut.ts`).
-     */
+    hostd,
+    pool,
     changes,
+    space: new SpaceWatch({ ...pooled, hostd, log }),
+    runtime: options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd }),
+    lxcfs: new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log }),
     inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, changes, log }),
-    running: new RunningSandboxes({ names, hostd, runtime, network, lazy, lxcfs }),
-    lazy,
-    lxcfs,
     imageLimits,
     registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
     connections: new Connections(),
     diskRates: options.diskRates,
+    lazyBytesMin: options.lazyMemoryBytesMin ?? lazyBytesMinDefault,
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,
     livenessTimes: options.livenessTimes ?? livenessTimes,

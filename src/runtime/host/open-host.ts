@@ -1,9 +1,10 @@
 import { ServiceError } from '../../errors.ts'
 import { lockName } from '../../lib/process-lock.ts'
-import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import type { KnownResources, ReconcileReport, SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
 import { WorkGroups } from '../cgroups/work-groups.ts'
+import { LazyMemory } from '../criu/lazy-memory.ts'
 import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
@@ -13,50 +14,56 @@ import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
 import { ImageImporter } from '../oci-image/importer.ts'
 import { findTraits } from '../oci/container-config.ts'
-import type { DriverContext, OpenHost } from './context.ts'
+import type { DriverContext } from './context.ts'
 import { leaveFailedPool } from './failed-pool.ts'
 import { removeFence } from './fence.ts'
+import { FirstStart } from './first-start.ts'
+import { InPlace } from './in-place.ts'
+import { Launcher } from './launcher.ts'
+import { LimitFiles } from './limit-files.ts'
+import { Limits } from './limits.ts'
+import { MemorySaver } from './save-memory.ts'
+import { Supervisor } from './supervisor.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
-import { anyRuns, showLimits } from './running.ts'
+import { anyRuns, RunningSandboxes, showLimits } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
 
+/** What a driver has while it is open. */
+export type OpenHost = DriverContext & Awaited<ReturnType<typeof assemble>> & { lock: AsyncDisposable }
+
 /**
- * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed.
- * Throws `unavailable` with what to do.
+ * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed. `onExit` is called for each
+ * sandbox that ends by itself. Throws `unavailable` with what to do.
  */
 export async function openHost(
   context: DriverContext,
   known: KnownResources,
+  onExit: (exit: SandboxExit) => void,
 ): Promise<{ host: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, lxcfs, runtime, images, pool, space, network, inventory, running, mayQuarantineMany, log } =
-    context
+  const { names, hostd, lxcfs, runtime, images, pool, space, network, inventory, registries, log } = context
   const lock = await lockHost(names)
   try {
     const hostTool = await resolveHostTool(images.path)
     await makeRunFolders(names, runtime.stateDir, hostTool)
-    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context)])
-    const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
-    const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
-    const importer = new ImageImporter({ ...context, limits: context.imageLimits, records: inventory, templates, work })
-    const traits = await findTraits(cgroups, log)
-    const host: OpenHost = { ...context, cgroups, work, criu, traits, templates, importer, lock }
+    const host = { ...context, ...(await assemble(context, hostTool, onExit)), lock }
+    const { cgroups, work, templates, traits, running } = host
     await hostd.open(hostTool)
     // Before the first start: the runtime sees what is mounted here by then, and what is mounted below later.
     await lxcfs.ensure()
-    if (!mayQuarantineMany) await assertPoolIsThere(names.dataDir)
+    if (!context.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     if (await pool.hasFailed()) await leaveFailedPool(host)
     await pool.open()
-    host.traits.disk = await diskBounds(host)
-    await space.open(pool.fileSystem, freezerOf(context, cgroups))
+    traits.disk = await diskBounds(host)
+    await space.open(pool.fileSystem, freezerOf(host))
     await templates.removeDraft()
     const { sandboxes } = inventory
     const report = await reconcile({
       ...host,
       known,
-      adopt: (record) => running.adopt(cgroups, record),
-      stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
+      adopt: (record) => running.adopt(record),
+      stop: (id) => running.stop(id, sandboxes.get(id)?.slot),
     })
     await nameImages(inventory, images, (record) => noteCurrentLowers(host, record), log)
     await renumberCopies(host)
@@ -64,8 +71,10 @@ export async function openHost(
     await cgroups.divideProcessors(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
-    for (const id of report.running) await rejoin(context, id)
-    await removeImports(context)
+    for (const id of report.running) await rejoin(host, id)
+    // What an import of a dead server has left: its download, and layers that are not whole.
+    for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
+    await registries.removeSecrets()
     // Dumps of a dead server have been awaited by now.
     await work.remove()
     await inventory.removeExpired(context.quarantineKeptMs)
@@ -74,6 +83,39 @@ export async function openHost(
   } catch (error) {
     await releaseHost(context, lock).catch((fault: unknown) => log(`releasing the host failed: ${String(fault)}`))
     throw error
+  }
+}
+
+/** Finds out what the host can do, and constructs with that what a driver consists of, each part below those that use it. */
+async function assemble(context: DriverContext, hostTool: string, onExit: (exit: SandboxExit) => void) {
+  const { names, hostd, lxcfs, runtime, images, pool, network, inventory, semaphore, imageLimits, log } = context
+  const lazy = new LazyMemory(hostd, pool, context.lazyBytesMin)
+  const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context, lazy)])
+  const traits = await findTraits(cgroups, log)
+  const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
+  const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
+
+  const stores = { pool, templates, images, inventory, log }
+  const importer = new ImageImporter({
+    ...{ pool, templates, images, hostd, work, log },
+    ...{ records: inventory, limits: imageLimits, registries: context.registries },
+  })
+  const limitFiles = new LimitFiles({ names, traits })
+  const limits = new Limits({ lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
+  const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
+  const running = new RunningSandboxes(machine)
+  const supervisor = new Supervisor({ ...context, cgroups, running, lazy, onExit })
+  const launcher = new Launcher({
+    ...{ ...machine, templates, inventory, limitFiles, limits, running, semaphore },
+    removeUnused: () => supervisor.removeUnused(),
+  })
+  const { connections } = context
+  const memory = new MemorySaver({ ...machine, work, inventory, running, connections, semaphore })
+  const firstStart = new FirstStart({ ...stores, network, running, limits, launcher })
+  const inPlace = new InPlace({ ...stores, running, limits, memory, launcher, criu })
+  return {
+    ...{ cgroups, criu, traits, templates, work, lazy, importer },
+    ...{ limitFiles, limits, running, supervisor, launcher, memory, firstStart, inPlace },
   }
 }
 
@@ -95,7 +137,7 @@ export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDispo
 
 /** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
-  { names, hostd, lxcfs, runtime, network, pool, space, running }: DriverContext,
+  { names, hostd, lxcfs, runtime, network, pool, space }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
@@ -109,7 +151,6 @@ export async function releaseHost(
     await pool.close()
     await removeRunFolders(names)
   } finally {
-    running.forget()
     await hostd.close()
     await lock[Symbol.asyncDispose]()
   }
@@ -119,7 +160,7 @@ export async function releaseHost(
  * Freezes sandboxes that run and not those that are being ended, as a frozen process ignores SIGKILL. One that is being dumped is frozen
  * for that, and thawed from here only afterwards.
  */
-function freezerOf({ names, locks, running, log }: DriverContext, cgroups: Cgroups): Freezer {
+function freezerOf({ names, locks, running, cgroups, log }: OpenHost): Freezer {
   return {
     async freeze() {
       for (const id of running.runs.keys()) await cgroups.freeze(names.cgroup(id))
@@ -133,13 +174,7 @@ function freezerOf({ names, locks, running, log }: DriverContext, cgroups: Cgrou
   }
 }
 
-/** Removes what an import of a dead server has left: its download, and layers that are not whole. */
-async function removeImports({ pool, registries }: DriverContext): Promise<void> {
-  for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
-  await registries.removeSecrets()
-}
-
-async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<CriuProgram> {
+async function criuOf({ runtime, images, log }: DriverContext, lazy: LazyMemory): Promise<CriuProgram> {
   if (!runtime.canCheckpoint) return { path: undefined, reason: `the runtime ${runtime.name} saves no memory` }
   const criu = await findCriu(images.path, runtime)
   if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
@@ -147,14 +182,14 @@ async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<Cr
 }
 
 /** Completes a start that a dead server had begun: the network and the limits of a running sandbox, and its record. */
-async function rejoin(context: DriverContext, id: string): Promise<void> {
-  const { inventory, running, network, pool } = context
+async function rejoin(host: OpenHost, id: string): Promise<void> {
+  const { inventory, running, network, pool } = host
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
   if (memory === undefined && running.isVerified(id)) return
   await network.attach(record.slot, process, memory)
-  await showLimits(context, record, process)
+  await showLimits(host, record, process)
   if (memory !== undefined) {
     await inventory.sandboxes.put(record)
     await removeFence(pool, record)
