@@ -17,6 +17,8 @@ export interface CommandOptions {
   detached?: boolean
 }
 
+export type Run = (argv: readonly [string, ...string[]], options?: CommandOptions) => Promise<string>
+
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
@@ -63,32 +65,28 @@ export interface LaunchAnswer {
   stderr: Buffer
 }
 
-/** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
-export interface ProgramLauncher {
-  readonly isServing: boolean
-  launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void }
-}
-
-const launchers = new Set<ProgramLauncher>()
-
-/** From here on commands are started by a launcher, until the returned function is called; while none serves, by this process. */
-export function useProgramLauncher(launcher: ProgramLauncher): () => void {
-  launchers.add(launcher)
-  return () => void launchers.delete(launcher)
-}
+/** Starts a program and kills it. */
+type Launch = (request: LaunchRequest) => { answer: Promise<LaunchAnswer>; kill: () => void }
 
 /**
- * Runs one program of the host without a shell and returns its standard output. Only `PATH` of our environment is passed
+ * Runs one program of the host without a shell and returns its standard output. This process starts it, by a fork that copies the page tables
+ * of all its memory while nothing else runs: where there is a `Hostd`, its `run` is used. Only `PATH` of our environment is passed
  * on. Throws `CommandError`, or the signal's reason.
  */
-export async function run(argv: readonly [string, ...string[]], options: CommandOptions = {}): Promise<string> {
+export const run: Run = (argv, options) => runBy(launchHere, argv, options)
+
+/** `run`, with what starts the program. */
+export async function runBy(
+  launch: Launch,
+  argv: readonly [string, ...string[]],
+  options: CommandOptions = {},
+): Promise<string> {
   const { input = '', timeoutMs = commandTimeoutMsDefault, signal, detached = false } = options
   signal?.throwIfAborted()
   // The launcher's frames tell arguments apart by it.
   if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
   const request = { argv, input, detached }
-  const launcher = [...launchers].find(({ isServing }) => isServing)
-  const { answer, kill } = launcher?.launch(request) ?? launchHere(request)
+  const { answer, kill } = launch(request)
   let stopped: Error | undefined
   const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()
   let grace: NodeJS.Timeout | undefined
@@ -134,7 +132,7 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
   }
 }
 
-/** The same as a launcher does, by a fork of this process: for its own start, and for programs that run once, like doctor. */
+/** For the start of a server, and for programs that run once, like doctor. */
 function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
   const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
   const pipe = detached ? 'ignore' : 'pipe'

@@ -90,7 +90,7 @@ export class WorkGroups {
     }
     return {
       run,
-      runTool: (args, options) => run([hostTool, ...args], options),
+      runTool: (args, options) => hostd.run([hostTool, ...args], options),
       within: (argv) => [hostTool, 'within', ...groups, '--', ...argv],
       outOfMemory,
     }

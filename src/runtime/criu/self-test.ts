@@ -100,5 +100,5 @@ async function baseIn(imageDir: string): Promise<string> {
 
 /** Runs atoll-hostd as a child: at the start of a server no resident one serves yet. */
 function hostdIn(imageDir: string): HostTool {
-  return { runTool: (args, options) => run([hostToolIn(imageDir), ...args], options) }
+  return { run, runTool: (args, options) => run([hostToolIn(imageDir), ...args], options) }
 }

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { syncFolder } from '../../lib/sync-folder.ts'
-import { CommandError, run } from '../command.ts'
+import { CommandError, type Run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { shrinkToSpare, spareBytes } from './compaction.ts'
@@ -73,20 +73,27 @@ export class DiskPool {
         // full once could make no subvolume and remove none.
         // What data has left keeps its blocks in the file: they are part of the reserve (`reserve.ts`), which gives back whole chunks.
         const options = 'loop,nodev,nosuid,noatime,nodiscard,metadata_ratio=4'
-        await run(['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir], {
-          timeoutMs: openTimeoutMs,
-        })
+        await this.#options.hostd.run(
+          ['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir],
+          {
+            timeoutMs: openTimeoutMs,
+          },
+        )
         // Whether or not the file has grown just now: a server may have died in between. Where some namespace still has the
         // pool of an earlier server, this is its device, of the size that the file had then.
         const device = (await mountsBelow(mountDir)).find(({ target }) => target === mountDir)?.source
-        if (device !== undefined) await run(['losetup', '--set-capacity', device])
+        if (device !== undefined) await this.#options.hostd.run(['losetup', '--set-capacity', device])
         // A balance that a loss of power cut off goes on with the mount, and lets nothing change the size.
-        await run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs }).catch(() => undefined)
+        await this.#options.hostd
+          .run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs })
+          .catch(() => undefined)
         // A full pool of before there was spare space keeps all of its file.
-        await shrinkToSpare(imageFile, mountDir).catch(() => run(['btrfs', 'filesystem', 'resize', 'max', mountDir]))
+        await shrinkToSpare(imageFile, mountDir, this.#options.hostd.run).catch(() =>
+          this.#options.hostd.run(['btrfs', 'filesystem', 'resize', 'max', mountDir]),
+        )
       }
-      await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
-      this.#quota = await Quota.of(mountDir)
+      await this.#options.hostd.run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
+      this.#quota = await Quota.of(mountDir, this.#options.hostd.run)
       await this.#quota.keepCounting()
       for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder, backupsFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
@@ -110,7 +117,7 @@ export class DiskPool {
     if (!(await exists(folder))) {
       await this.createSubvolume(memoryFolder)
       await chmod(folder, 0o711)
-      await run(['chattr', '+C', folder]).catch(() => undefined)
+      await this.#options.hostd.run(['chattr', '+C', folder]).catch(() => undefined)
     }
     for (const name of ['checkpoints', 'saved', 'runs', 'resumed'])
       await mkdir(`${folder}/${name}`, { recursive: true, mode: 0o711 })
@@ -134,7 +141,7 @@ export class DiskPool {
   async abandon(): Promise<void> {
     await this.close()
     const deadline = performance.now() + abandonTimeoutMs
-    while ((await run(['losetup', '--associated', this.#options.imageFile])) !== '') {
+    while ((await this.#options.hostd.run(['losetup', '--associated', this.#options.imageFile])) !== '') {
       if (performance.now() > deadline)
         throw new ServiceError('unavailable', `${readOnlyReason}, and a process keeps it mounted: restart the machine`)
       await sleep(abandonPollMs)
@@ -244,7 +251,9 @@ export class DiskPool {
 
   /** Returns when everything that was written is on the disk. */
   async flush(): Promise<void> {
-    await run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], { timeoutMs: flushTimeoutMs })
+    await this.#options.hostd.run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], {
+      timeoutMs: flushTimeoutMs,
+    })
   }
 
   /** What a subvolume holds, as its limit counts; cheap. Undefined while it cannot be told, which may be its first minute. */
@@ -258,15 +267,15 @@ export class DiskPool {
    */
   async referencedBytes(relative: string, flush = false): Promise<number> {
     const path = this.path(relative)
-    if (flush) await run(['btrfs', 'filesystem', 'sync', path]).catch(() => undefined)
-    const table = await run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
+    if (flush) await this.#options.hostd.run(['btrfs', 'filesystem', 'sync', path]).catch(() => undefined)
+    const table = await this.#options.hostd.run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
     const row = table.split('\n').find((line) => line.startsWith('0/'))
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
   }
 
   /** Of a subvolume: grows with the changes that reach the disk. */
   async generation(relative: string): Promise<number> {
-    const shown = await run(['btrfs', 'subvolume', 'show', this.path(relative)])
+    const shown = await this.#options.hostd.run(['btrfs', 'subvolume', 'show', this.path(relative)])
     return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
   }
 
@@ -290,8 +299,8 @@ export class DiskPool {
     await writeFile(draft, '', { mode: 0o600 })
     await truncate(draft, bytes)
     // Where a btrfs is below, what has its block keeps it.
-    await run(['chattr', '+C', draft]).catch(() => undefined)
-    await makeFileSystem(draft)
+    await this.#options.hostd.run(['chattr', '+C', draft]).catch(() => undefined)
+    await makeFileSystem(this.#options.hostd.run, draft)
     await truncate(draft, bytes + spareBytes)
     // A name without what was made would be a pool that no start can mount.
     await using file = await open(draft)
@@ -302,7 +311,7 @@ export class DiskPool {
 }
 
 /** mkfs looks through all loop devices of the machine, and fails where one of another program ends meanwhile. */
-async function makeFileSystem(file: string): Promise<void> {
+async function makeFileSystem(run: Run, file: string): Promise<void> {
   const argv = ['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', 'atoll', file] as const
   for (let attempt = 1; ; attempt += 1) {
     try {

@@ -92,7 +92,7 @@ export class SpaceWatch {
     const { blocks, bsize } = await statfs(mountDir)
     this.#fileSystem = fileSystem
     this.#reserve = new Reserve({ hostd, imageFile, mountDir, fileSystem, bytes: blocks * bsize })
-    this.#compaction = new Compaction({ mountDir, imageFile, fileSystem, log })
+    this.#compaction = new Compaction({ run: hostd.run, mountDir, imageFile, fileSystem, log })
     this.#stall = new Stall(fileSystem)
     this.#errorsBefore = await deviceErrors(fileSystem)
     this.#isOpen = true

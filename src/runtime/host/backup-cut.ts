@@ -5,9 +5,9 @@ import { backOffMs } from '../../lib/async/retry.ts'
 import { ServiceError } from '../../errors.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { allDone } from '../cleanup.ts'
-import { run } from '../command.ts'
 import { backupsFolder, memoryFolder, templatesFolder, type DiskPool } from '../disk/index.ts'
 import type { HostNames } from '../host-names.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { changesMax } from './context.ts'
 
 /** The kernel commits snapshots that are made at the same time together. */
@@ -66,6 +66,7 @@ interface Listed {
 
 interface BackupOptions {
   names: HostNames
+  hostd: HostTool
   pool: DiskPool
   /** See `createContext`. */
   changes: Semaphore
@@ -194,7 +195,7 @@ export class PoolBackups {
   async #list(options: readonly string[] = []): Promise<Listed[]> {
     const columns = ['-c', '-g', '-q', '-u']
     const argv = ['btrfs', 'subvolume', 'list', ...columns, ...options, this.#options.pool.path('')] as const
-    const table = await run(argv, { timeoutMs: listTimeoutMs })
+    const table = await this.#options.hostd.run(argv, { timeoutMs: listTimeoutMs })
     const rows = table.matchAll(/^ID (\d+) gen (\d+) cgen (\d+) .*?parent_uuid (\S+) +uuid (\S+) path (.+)$/gm)
     return [...rows].map(([, number = '', generation, createdIn, parentUuid = '-', uuid = '', path = '']) => ({
       path,
@@ -208,9 +209,12 @@ export class PoolBackups {
 
   /** In bytes, by the number of the subvolume. */
   async #limits(): Promise<Map<string, number>> {
-    const table = await run(['btrfs', 'qgroup', 'show', '-r', '--raw', this.#options.pool.path('')], {
-      timeoutMs: listTimeoutMs,
-    })
+    const table = await this.#options.hostd.run(
+      ['btrfs', 'qgroup', 'show', '-r', '--raw', this.#options.pool.path('')],
+      {
+        timeoutMs: listTimeoutMs,
+      },
+    )
     const rows = table.matchAll(/^0\/(\d+)\s+\d+\s+\d+\s+(\d+)/gm)
     return new Map([...rows].map(([, number = '', bytes]) => [number, Number(bytes)]))
   }

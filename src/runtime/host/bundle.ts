@@ -59,7 +59,7 @@ export async function makeBundle(
   spec: SandboxSpec,
   diskBytes = 0,
 ): Promise<void> {
-  if (host.traits.apparmorProfile !== undefined) await loadProfile()
+  if (host.traits.apparmorProfile !== undefined) await loadProfile(host.hostd.run)
   await withinRun(writeBundle(host, record, spec, diskBytes))
 }
 

@@ -18,16 +18,16 @@ import type {
   VolumeState,
 } from '../../sandbox/ports/runtime-driver.ts'
 import { assertCriu } from '../criu/program.ts'
-import { checkId } from '../host-names.ts'
-import { PoolBackups } from './backup-cut.ts'
 import { diskOf, layerOf, asReported } from '../disk/index.ts'
-import { createContext, type DriverContext, type OciDriverOptions } from './context.ts'
+import { checkId } from '../host-names.ts'
+import { gatewayName, gatewayPort, metadataPort } from '../network/index.ts'
+import { alignSandbox } from './alignment.ts'
+import { PoolBackups } from './backup-cut.ts'
+import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from './context.ts'
 import { dialSocket } from './dial.ts'
 import { dropStaleMemory } from './fence.ts'
-import { alignSandbox } from './alignment.ts'
-import { type OpenHost, openHost, releaseHost } from './open-host.ts'
+import { openHost, releaseHost } from './open-host.ts'
 import { createVolume, snapshotVolume, volumeOf } from './volumes.ts'
-import { gatewayName, gatewayPort, metadataPort } from '../network/index.ts'
 
 /** A bound below the 500 layers that overlay takes. */
 const layersMax = 450

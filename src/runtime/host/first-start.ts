@@ -1,16 +1,16 @@
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
-import { bootId } from '../process.ts'
 import { diskOf, type DiskPool } from '../disk/index.ts'
 import type { Network } from '../network/index.ts'
+import { bootId } from '../process.ts'
 import { removeFence } from './fence.ts'
-import type { Launcher } from './launcher.ts'
 import type { ImageFolder } from './image-folder.ts'
 import type { Inventory } from './inventory.ts'
+import type { Launcher } from './launcher.ts'
 import type { Limits } from './limits.ts'
-import type { RunningSandboxes } from './running.ts'
 import { basedOn, freshEtc, newGeneration, type SandboxRecord } from './records.ts'
+import type { RunningSandboxes } from './running.ts'
 
 interface FirstStartOptions {
   inventory: Inventory

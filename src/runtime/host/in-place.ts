@@ -2,20 +2,22 @@ import { ServiceError, isServiceError } from '../../errors.ts'
 import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
 import { cleanUp, reportOf } from '../cleanup.ts'
 import { assertCriu, type CriuProgram } from '../criu/program.ts'
-import { bootId } from '../process.ts'
 import { asReported, diskOf, type DiskPool, type InodeTemplates } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { bootId } from '../process.ts'
 import { makeDisk } from './bundle.ts'
 import { removeFence } from './fence.ts'
-import { assertStartable } from './integrity.ts'
 import type { ImageFolder } from './image-folder.ts'
+import { assertStartable } from './integrity.ts'
 import type { Inventory } from './inventory.ts'
-import type { Limits } from './limits.ts'
 import type { Launcher } from './launcher.ts'
+import type { Limits } from './limits.ts'
 import { basedOn, type SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 import type { MemorySaver } from './save-memory.ts'
 
 interface InPlaceOptions {
+  hostd: HostTool
   inventory: Inventory
   images: ImageFolder
   pool: DiskPool
@@ -66,7 +68,7 @@ export class InPlace {
     const { slot, rangeStart } = before
     const from = inventory.checkpoint(checkpointId)
     const criu = from.memory === undefined ? undefined : assertCriu(this.#options).path
-    await assertStartable(pool, from, spec, criu)
+    await assertStartable(this.#options, from, spec, criu)
     const disk = await inventory.nextDisk(before)
     const after: SandboxRecord = { id, rangeStart, slot, disk, ...basedOn(from, before, bootId()) }
     await images.assertPresent(after)

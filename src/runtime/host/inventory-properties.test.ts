@@ -46,6 +46,7 @@ class World {
     }
     this.#pool = { path, list: (relative) => readdir(path(relative)), remove }
     const hostd: HostTool = {
+      run: () => assert.fail('no program is run'),
       runTool: async ([, , folder = '']) => {
         await remove(folder.slice(path('').length))
         return ''

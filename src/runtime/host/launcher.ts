@@ -1,19 +1,19 @@
 import { isServiceError } from '../../errors.ts'
 import type { Semaphore } from '../../lib/async/semaphore.ts'
-import type { Hostd } from '../hostd/index.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { assertProcessorFits } from '../criu/restore.ts'
 import { assertCriu, type CriuProgram } from '../criu/program.ts'
-import { bootId } from '../process.ts'
+import { assertProcessorFits } from '../criu/restore.ts'
 import { asReported, diskOf, type InodeTemplates } from '../disk/index.ts'
+import type { Hostd } from '../hostd/index.ts'
+import { bootId } from '../process.ts'
 import { type BundleHost, DiskBusy, makeBundle, makeDisk } from './bundle.ts'
 import { clearResuming, dropStaleMemory, fenceOf, onDiskAlone, removeFence } from './fence.ts'
 import { type ForkHost, runForkHooks } from './fork-hooks.ts'
-import type { SandboxRecord } from './records.ts'
 import type { Inventory } from './inventory.ts'
 import type { Limits } from './limits.ts'
+import type { SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
 interface LauncherOptions extends BundleHost, ForkHost {
@@ -187,7 +187,8 @@ export class Launcher {
   /** Throws `full_checkpoint_unavailable` before anything is touched. */
   async #assertRestorable({ memory }: SandboxRecord): Promise<void> {
     if (memory === undefined) return
-    await assertProcessorFits(assertCriu(this.#options).path, this.#options.pool.path(memory.folder))
+    const { hostd, pool } = this.#options
+    await assertProcessorFits(hostd.run, assertCriu(this.#options).path, pool.path(memory.folder))
   }
 }
 

@@ -3,35 +3,19 @@ import { lockName } from '../../lib/process-lock.ts'
 import type { KnownResources, ReconcileReport, SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
-import { WorkGroups } from '../cgroups/work-groups.ts'
-import { LazyMemory } from '../criu/lazy-memory.ts'
-import { findCriu, type CriuProgram } from '../criu/program.ts'
-import { allowUserfaultfd } from '../criu/userfaultfd.ts'
-import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
+import { importsFolder } from '../disk/index.ts'
 import { noteCurrentLowers } from '../disk/overlay-origins.ts'
-import { renumberCopies } from './renumber.ts'
 import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
-import { ImageImporter } from '../oci-image/importer.ts'
-import { findTraits } from '../oci/container-config.ts'
-import type { DriverContext } from './context.ts'
+import { assemble, type DriverContext, type OpenHost } from './context.ts'
 import { leaveFailedPool } from './failed-pool.ts'
 import { removeFence } from './fence.ts'
-import { FirstStart } from './first-start.ts'
-import { InPlace } from './in-place.ts'
-import { Launcher } from './launcher.ts'
-import { LimitFiles } from './limit-files.ts'
-import { Limits } from './limits.ts'
-import { MemorySaver } from './save-memory.ts'
-import { Supervisor } from './supervisor.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
+import { renumberCopies } from './renumber.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
-import { anyRuns, RunningSandboxes, showLimits } from './running.ts'
+import { anyRuns, showLimits } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
-
-/** What a driver has while it is open. */
-export type OpenHost = DriverContext & Awaited<ReturnType<typeof assemble>> & { lock: AsyncDisposable }
 
 /**
  * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed. `onExit` is called for each
@@ -83,39 +67,6 @@ export async function openHost(
   } catch (error) {
     await releaseHost(context, lock).catch((fault: unknown) => log(`releasing the host failed: ${String(fault)}`))
     throw error
-  }
-}
-
-/** Finds out what the host can do, and constructs with that what a driver consists of, each part below those that use it. */
-async function assemble(context: DriverContext, hostTool: string, onExit: (exit: SandboxExit) => void) {
-  const { names, hostd, lxcfs, runtime, images, pool, network, inventory, semaphore, imageLimits, log } = context
-  const lazy = new LazyMemory(hostd, pool, context.lazyBytesMin)
-  const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context, lazy)])
-  const traits = await findTraits(cgroups, log)
-  const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
-  const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
-
-  const stores = { pool, templates, images, inventory, log }
-  const importer = new ImageImporter({
-    ...{ pool, templates, images, hostd, work, log },
-    ...{ records: inventory, limits: imageLimits, registries: context.registries },
-  })
-  const limitFiles = new LimitFiles({ names, traits })
-  const limits = new Limits({ lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
-  const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
-  const running = new RunningSandboxes(machine)
-  const supervisor = new Supervisor({ ...context, cgroups, running, lazy, onExit })
-  const launcher = new Launcher({
-    ...{ ...machine, templates, inventory, limitFiles, limits, running, semaphore },
-    removeUnused: () => supervisor.removeUnused(),
-  })
-  const { connections } = context
-  const memory = new MemorySaver({ ...machine, work, inventory, running, connections, semaphore })
-  const firstStart = new FirstStart({ ...stores, network, running, limits, launcher })
-  const inPlace = new InPlace({ ...stores, running, limits, memory, launcher, criu })
-  return {
-    ...{ cgroups, criu, traits, templates, work, lazy, importer },
-    ...{ limitFiles, limits, running, supervisor, launcher, memory, firstStart, inPlace },
   }
 }
 
@@ -172,13 +123,6 @@ function freezerOf({ names, locks, running, cgroups, log }: OpenHost): Freezer {
       }
     },
   }
-}
-
-async function criuOf({ runtime, images, log }: DriverContext, lazy: LazyMemory): Promise<CriuProgram> {
-  if (!runtime.canCheckpoint) return { path: undefined, reason: `the runtime ${runtime.name} saves no memory` }
-  const criu = await findCriu(images.path, runtime)
-  if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
-  return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
 }
 
 /** Completes a start that a dead server had begun: the network and the limits of a running sandbox, and its record. */

@@ -3,14 +3,7 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
-import {
-  commandEnvironment,
-  run,
-  useProgramLauncher,
-  type CommandOptions,
-  type LaunchAnswer,
-  type LaunchRequest,
-} from '../command.ts'
+import { commandEnvironment, run, runBy, type Run, type CommandOptions } from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { HostdProcess } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
@@ -19,8 +12,10 @@ import { Relay, RelayUnavailable } from './relay.ts'
 const stableMs = 10_000
 const restartBackOff: BackOff = { firstMs: 100, maxMs: 5_000 }
 
-/** Runs the commands of `atoll-hostd` other than `serve`. */
+/** Runs programs of the host, and the commands of `atoll-hostd` other than `serve`. */
 export interface HostTool {
+  run: Run
+
   /** Runs one command and returns its output. Throws `CommandError`. */
   runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
 }
@@ -40,7 +35,6 @@ export class Hostd implements HostTool {
   #process: HostdProcess | undefined
   /** Aborted by `close`. */
   #open: AbortController | undefined
-  #release: () => void = () => undefined
   #starts = 0
 
   /** `socket` is the path of its own socket. */
@@ -60,13 +54,11 @@ export class Hostd implements HostTool {
     } catch (cause) {
       throw new ServiceError('unavailable', `${toolPath} ${(cause as Error).message}`, { cause })
     }
-    this.#release = useProgramLauncher(this)
   }
 
   /** Waits for the programs that run. */
   async close(): Promise<void> {
     this.#open?.abort()
-    this.#release()
     this.#relay.close()
     await this.#process?.close()
     this.#process = undefined
@@ -83,15 +75,16 @@ export class Hostd implements HostTool {
     return this.#starts
   }
 
-  launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
-    if (this.#process === undefined) throw new Error('hostd is not open')
-    return this.#process.launch(request)
+  /** Like `run` of `command.ts`, but its process starts the program, while it serves. */
+  readonly run: Run = (argv, options) => {
+    const process = this.#process
+    return process?.isServing === true ? runBy((request) => process.launch(request), argv, options) : run(argv, options)
   }
 
   /** Starts it through hostd, or directly while hostd does not serve. */
   runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string> {
     if (this.#toolPath === undefined) throw new Error('hostd is not open')
-    return run([this.#toolPath, ...args], options)
+    return this.run([this.#toolPath, ...args], options)
   }
 
   /** A connection to the guest that listens at `path`. Throws like {@link Relay.connect}. */

@@ -5,5 +5,6 @@ const imageDir = process.env['ATOLL_IMAGE_DIR'] ?? '/var/lib/atoll/images'
 
 /** The program that setup has installed, started by this process. */
 export const hostTool: HostTool = {
+  run,
   runTool: (args, options) => run([`${imageDir}/hostd/atoll-hostd`, ...args], options),
 }

@@ -35,7 +35,7 @@ export async function firewallAdvice(): Promise<string> {
 
 /** For chains of unknown programs. */
 async function chainAdvice(): Promise<string[]> {
-  const chains = await baseChains().catch(() => [])
+  const chains = await baseChains(run).catch(() => [])
   return chains.map(({ family, table, name, hook }) => {
     const where = `${family} ${table} ${name}`
     const accept = (direction: string) => `nft insert rule ${where} ${direction} '"atl*"' accept`
