@@ -1,0 +1,71 @@
+// What the documents name exists: files, headings, and the parts of the source that ARCHITECTURE, recipes and tables send a reader to.
+
+import assert from 'node:assert/strict'
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const pages = globSync(['*.md', 'docs/**/*.md', 'sdk/*.md'], { cwd: root })
+const read = (path) => readFileSync(join(root, path), 'utf8')
+
+/** A page without its blocks of code. */
+const prose = (path) => read(path).replaceAll(/^```.*?^```/gms, '')
+
+const headings = (path) => [...prose(path).matchAll(/^#+ (.*)$/gm)].map(([, heading]) => heading.replaceAll('`', ''))
+
+/** The anchors of a page, as GitHub makes them. */
+function anchors(path) {
+  const times = new Map()
+  return headings(path).map((heading) => {
+    const anchor = heading
+      .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}\s_-]/gu, '')
+      .replaceAll(' ', '-')
+    const before = times.get(anchor) ?? 0
+    times.set(anchor, before + 1)
+    return before ? `${anchor}-${before}` : anchor
+  })
+}
+
+test('docs: each relative link leads to a file, and its anchor to a heading', () => {
+  assert.ok(pages.length > 60, `${pages.length} pages`)
+  const broken = []
+  for (const page of pages) {
+    for (const [, link] of prose(page).matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (/^[a-z]+:/.test(link)) continue
+      const [path, anchor] = link.split('#')
+      const target = path ? join(dirname(page), path) : page
+      if (!existsSync(join(root, target)) || (anchor && !anchors(target).includes(anchor)))
+        broken.push(`${page}: ${link}`)
+    }
+  }
+  assert.deepEqual(broken, [])
+})
+
+test('docs: pages and headings that sources name exist', () => {
+  const sources = globSync(
+    ['{src,test,scripts,deploy,sdk/src,guest/src,hostd/src}/**/*.{ts,mjs,rs,sh}', 'deploy/**/Caddyfile'],
+    { cwd: root, exclude: ['sdk/src/api.ts'] },
+  )
+  const named = sources.flatMap((source) =>
+    [...read(source).matchAll(/\bdocs\/[\w/-]+\.md\b(?:`? § ([^.,:;)*\n]+))?/g)].map(([match, heading]) => ({
+      at: `${source}: ${match}`,
+      page: match.split(/[` ]/)[0],
+      heading: heading?.trim(),
+    })),
+  )
+  assert.ok(named.length > 50, `${named.length} mentions`)
+  const broken = named.filter(
+    ({ page, heading }) =>
+      !existsSync(join(root, page)) ||
+      // A heading may be followed by more words of the sentence.
+      (heading && !headings(page).some((one) => heading.startsWith(one))),
+  )
+  assert.deepEqual(
+    broken.map(({ at }) => at),
+    [],
+  )
+})
