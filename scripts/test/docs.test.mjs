@@ -69,3 +69,18 @@ test('docs: pages and headings that sources name exist', () => {
     [],
   )
 })
+
+/** The first cells of the rows of a page's tables. */
+const firstCells = (page) => [...prose(page).matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell)
+
+test('docs: troubleshooting quotes messages that the server has', () => {
+  const source = globSync('src/**/*.ts', { cwd: root, exclude: ['src/**/*.test.ts'] })
+    .map(read)
+    .join('\n')
+  const messages = firstCells('docs/operate/troubleshooting.md')
+    .flatMap((cell) => [...cell.matchAll(/`([^`]+)`/g)].map(([, message]) => message))
+    .filter((message) => message.includes(' ') && !message.startsWith('npm run '))
+  assert.ok(messages.length > 30, `${messages.length} messages`)
+  const absent = messages.filter((message) => message.split('…').some((part) => !source.includes(part)))
+  assert.deepEqual(absent, [])
+})
