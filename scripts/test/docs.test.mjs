@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { existsSync, globSync, readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
@@ -70,6 +70,40 @@ test('docs: pages and headings that sources name exist', () => {
   )
 })
 
+const files = globSync('{src,sdk/src,guest,hostd,test,scripts,deploy,docs,images,bin,.ci}/**/*', {
+  cwd: root,
+  exclude: ['**/node_modules', '**/target'],
+  withFileTypes: true,
+}).map((entry) => `/${relative(root, join(entry.parentPath, entry.name))}${entry.isDirectory() ? '/' : ''}`)
+
+/** Those that a page may mean by a path: it leaves out folders that the text around it names. */
+const meant = (path) => files.filter((file) => file.endsWith(`/${path}`)).map((file) => file.slice(1))
+
+/** Paths of source files, and of folders. */
+const pathsIn = (text) =>
+  [...text.matchAll(/`((?:\w[\w.-]*|\.ci)\/[\w./-]*)`/g)]
+    .map(([, path]) => path)
+    .filter((path) => /\.(ts|rs|mjs|sh|md)$|^(src|test|guest|hostd|scripts)\/.*\/$/.test(path))
+
+test('docs: paths of the source exist, and names that a page places in a file are in it', () => {
+  const broken = []
+  let found = 0
+  for (const page of pages.filter((one) => one !== 'CHANGELOG.md')) {
+    const text = prose(page)
+    for (const path of pathsIn(text)) {
+      found += 1
+      if (meant(path).length === 0) broken.push(`${page}: ${path}`)
+    }
+    for (const [, name, path] of text.matchAll(/`([\w#.]+)`(?: \([^)]*\))? (?:in|of) `([\w./-]+\.\w+)`/g)) {
+      const texts = meant(path).map(read)
+      const has = texts.some((one) => one.includes(name.split('.').at(-1)))
+      if (texts.length > 0 && !has) broken.push(`${page}: ${name} in ${path}`)
+    }
+  }
+  assert.ok(found > 400, `${found} paths`)
+  assert.deepEqual(broken, [])
+})
+
 /** The first cells of the rows of a page's tables. */
 const firstCells = (page) => [...prose(page).matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell)
 
@@ -83,4 +117,19 @@ test('docs: troubleshooting quotes messages that the server has', () => {
   assert.ok(messages.length > 30, `${messages.length} messages`)
   const absent = messages.filter((message) => message.split('…').some((part) => !source.includes(part)))
   assert.deepEqual(absent, [])
+})
+
+test('docs: the table of changes has its rows, and those of ARCHITECTURE are sorted and short', () => {
+  assert.equal(firstCells('docs/internals/changes.md').length, 13, 'twelve rows below the head')
+  const [, table] = prose('docs/ARCHITECTURE.md').split('## Where to change what')
+  const rows = table.split('\n').filter((line) => /^\| (?!to )/.test(line))
+  assert.ok(rows.length > 25, `${rows.length} rows`)
+  assert.deepEqual(
+    rows,
+    rows.toSorted((one, other) => one.localeCompare(other)),
+  )
+  assert.deepEqual(
+    rows.filter((row) => row.length > 250),
+    [],
+  )
 })
