@@ -45,6 +45,16 @@ test('docs: each relative link leads to a file, and its anchor to a heading', ()
   assert.deepEqual(broken, [])
 })
 
+test('docs: the index has every page of the rooms, and no page lies beside them', () => {
+  const index = read('docs/README.md')
+  const pagesOf = (pattern) => globSync(pattern, { cwd: join(root, 'docs') })
+  assert.deepEqual(
+    pagesOf('{use,operate,internals}/*.md').filter((page) => !index.includes(`](${page})`)),
+    [],
+  )
+  assert.deepEqual(pagesOf('*.md').toSorted(), ['ARCHITECTURE.md', 'README.md'])
+})
+
 test('docs: pages and headings that sources name exist', () => {
   const sources = globSync(
     ['{src,test,scripts,deploy,sdk/src,guest/src,hostd/src}/**/*.{ts,mjs,rs,sh}', 'deploy/**/Caddyfile'],

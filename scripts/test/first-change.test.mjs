@@ -30,12 +30,12 @@ async function diffs() {
 }
 
 const patch = (diff) => {
-  const { status, stdout } = spawnSync('patch', ['--strip=1', '--forward'], {
+  const { status, stderr } = spawnSync('git', ['apply'], {
     cwd: tree,
     input: diff,
     encoding: 'utf8',
   })
-  assert.equal(status, 0, stdout)
+  assert.equal(status, 0, stderr)
 }
 
 /** Runs the node of this test, as no part of it. */
