@@ -26,7 +26,7 @@ const folderBytes = 4096
 const folderInodes = 8
 
 /**
- * Files of the kernel that a sandbox sees as its own, so that programs choose sizes that fit it. `/proc/diskstats` is none of them: lxcfs
+ * Files below `/proc` and `/sys` whose content lxcfs makes for each sandbox, so that programs choose sizes that fit it. `/proc/diskstats` is none of them: lxcfs
  * takes the names of the host's disks from it, so it stays hidden. Nor is `/proc/uptime`: programs subtract the start times of processes from
  * it, which the kernel counts from the machine's boot.
  */

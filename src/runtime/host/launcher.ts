@@ -55,7 +55,7 @@ export class Launcher {
       await allDone([limits.limitDisk(record, spec.diskMb), this.#run(record, spec, signal)])
       await this.#forgetMemory(record)
     }
-    await semaphore.use(() => this.#withKernelFiles(record, start), { signal })
+    await semaphore.use(() => this.#withShownFiles(record, start), { signal })
     if (spec.from !== undefined) await this.#runHooks(record)
   }
 
@@ -81,7 +81,7 @@ export class Launcher {
     }
     const startOrMove = async () => {
       try {
-        await this.#withKernelFiles(record, () => start(record))
+        await this.#withShownFiles(record, () => start(record))
       } catch (error) {
         if (!(error instanceof DiskBusy)) throw error
         await running.stop(record.id, record.slot)
@@ -170,8 +170,8 @@ export class Launcher {
     )
   }
 
-  /** Repeats a start that failed while the files of the kernel that it shows went away, unless processes of saved memory have gone on. */
-  async #withKernelFiles(record: SandboxRecord, start: (isRepeated: boolean) => Promise<void>): Promise<void> {
+  /** Repeats a start that failed while lxcfs ended, unless processes of saved memory have gone on. */
+  async #withShownFiles(record: SandboxRecord, start: (isRepeated: boolean) => Promise<void>): Promise<void> {
     const { lxcfs, pool, running } = this.#options
     const { generation } = lxcfs
     try {

@@ -34,7 +34,7 @@ const startBytesMin = 64 * 1024
 const guestStartTimeoutMs = 10_000
 /** Sandboxes that are looked at with each call of `ended`. */
 const looksAtOnce = 20
-/** From a replacement of a run's files of the kernel that failed, or left some, to the next one. */
+/** From a replacement of the lxcfs files of a run that failed, or left some, to the next one. */
 const showAgainMs = 30_000
 
 interface RunningOptions {
@@ -72,7 +72,7 @@ export class RunningSandboxes {
   readonly #processes = new Map<string, ProcessIdentity>()
   readonly #watched = new WeakSet<ProcessIdentity>()
   readonly #ended = new WeakSet<ProcessIdentity>()
-  /** The generation of the files of the kernel that a run has mounted. */
+  /** The generation of the lxcfs files that a run has mounted. */
   readonly #shown = new WeakMap<ProcessIdentity, number>()
   /** When they could not be replaced in it, or not all of them. */
   readonly #unshownMs = new WeakMap<ProcessIdentity, number>()
@@ -113,7 +113,7 @@ export class RunningSandboxes {
     this.#onEnd = listener
   }
 
-  /** Sandboxes whose files of the kernel are to be replaced: all that were adopted, and those that started before the present ones. */
+  /** Sandboxes whose lxcfs files are to be replaced: all that were adopted, and those that started before the present lxcfs. */
   outdated(): [id: string, process: ProcessIdentity][] {
     const { generation } = this.#options.lxcfs
     const failedMs = Date.now() - showAgainMs
@@ -122,7 +122,7 @@ export class RunningSandboxes {
     )
   }
 
-  /** Puts the present files of the kernel in the place of those of a run, unless it has been stopped. */
+  /** Replaces the lxcfs files of a run by those of the present lxcfs, unless the run has been stopped. */
   async showFiles(id: string, process: ProcessIdentity): Promise<void> {
     const { lxcfs, names, cgroups } = this.#options
     if (this.#processes.get(id) !== process || !isAlive(process)) return
