@@ -101,7 +101,7 @@ class OciDriver implements RuntimeDriver {
   async isPrepared(spec: SandboxSpec): Promise<boolean> {
     const host = this.#opened
     if (host?.inventory.sandboxes.get(spec.id)?.warm === undefined) return false
-    // What is unknown now would not be created either.
+    // A create fails too for an image or a checkpoint that is unknown now.
     return host.firstStart.isFit(spec).catch(() => false)
   }
 
@@ -276,7 +276,7 @@ class OciDriver implements RuntimeDriver {
 
   async dial(sandboxId: string, signal?: AbortSignal, owner?: string): Promise<Duplex> {
     const { running, names, hostd, space, connections, supervisor } = this.#host()
-    // Frozen, its guest would not answer.
+    // The guest of a frozen sandbox does not answer.
     space.assertRuns()
     const connect = async () => {
       if (!running.runs.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
@@ -368,7 +368,7 @@ class OciDriver implements RuntimeDriver {
     })
   }
 
-  /** For what makes data. Throws `no_capacity` while the disk takes no more. */
+  /** The host, for operations that write data. Throws `no_capacity` while the disk takes no more. */
   #hostWithSpace(): OpenHost {
     const host = this.#host()
     host.space.assertTakesData()

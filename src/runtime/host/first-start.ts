@@ -60,7 +60,7 @@ export class FirstStart {
     }
   }
 
-  /** Gives a prepared sandbox the limits of its owner and writes down that it has one. False: it is unfit, and gone. */
+  /** Gives a prepared sandbox the limits of its owner, and its record no longer says that it waits for one. An unfit one is removed: false. */
   async takeOver(spec: SandboxSpec, signal: AbortSignal | undefined): Promise<boolean> {
     const { inventory, limits } = this.#options
     const { id } = spec
@@ -86,11 +86,11 @@ export class FirstStart {
     return false
   }
 
-  /** Whether a prepared sandbox runs, from what a start would take now. */
+  /** Whether a prepared sandbox runs, from the images and the checkpoint that a start would take now. */
   async isFit(spec: SandboxSpec): Promise<boolean> {
     const { inventory, images, running } = this.#options
     const { id, image, from, volumes = [] } = spec
-    // They are mounted before the guest starts.
+    // Volumes are mounted before the guest starts.
     if (volumes.length > 0) return false
     const record = inventory.sandbox(id)
     const current = await images.current(image)
@@ -106,7 +106,7 @@ export class FirstStart {
     const record = inventory.sandboxes.get(id)
     if (record === undefined) return
     await running.stop(id, undefined)
-    // Its processes have said goodbye to their peers by now.
+    // Its processes have closed their connections by now.
     network.release(record.slot)
     await pool.remove(diskOf(record))
     await removeFence(pool, record)

@@ -44,7 +44,7 @@ export function forkSign(
   return { hostTool: hostToolIn(images.path), generation, hooksDir, groups }
 }
 
-/** Has `/run/atoll/fork-generation` say what the record says. Harmless where it does. A sandbox is of use without. */
+/** Writes `/run/atoll/fork-generation` as the record has it. A repeat is harmless. A failure is only logged: the sandbox works without it. */
 export async function showGeneration(
   { hostd, log }: Pick<ForkHost, 'hostd' | 'log'>,
   { id, rangeStart, generation }: SandboxRecord,

@@ -145,7 +145,7 @@ export class InPlace {
     }
   }
 
-  /** Puts the record of before in force again. Undefined for a sandbox that did not run. */
+  /** Puts the earlier record in force again. Undefined for a sandbox that did not run. */
   async #goBack({
     present,
     ran,

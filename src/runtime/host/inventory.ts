@@ -234,7 +234,7 @@ export class Inventory {
     }
   }
 
-  /** What records have above all inode numbers of a layer, the highest of them: a copied layer has higher numbers than at first. */
+  /** The highest `inodeEnd` that records have for a layer: a copied layer has higher numbers than at first. */
   inodeEndOf(checkpointId: string): number | undefined {
     const records = [...this.sandboxes.all(), ...this.checkpoints.all()]
     const named = records.flatMap(({ layers }) => layers.find((layer) => layer.checkpointId === checkpointId) ?? [])

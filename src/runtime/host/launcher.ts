@@ -30,7 +30,7 @@ interface LauncherOptions extends BundleHost, ForkHost {
   removeUnused: () => void
 }
 
-/** CRIU's verdict on images is final for clients, so it is heard twice: a busy machine may have spoilt the first restore. */
+/** CRIU's refusal of images is final for clients, so a refused restore is repeated: a busy machine may have spoilt the first one. */
 const restoresMax = 2
 
 /** Starts sandboxes whose records are written. The caller cleans up after a failure. */

@@ -21,7 +21,7 @@ export interface SandboxRecord extends Images, DiskOwner {
   memory?: SavedMemory
   /** See `freshEtc`. */
   resolvConfBytes?: number
-  /** What `/run/atoll/fork-generation` says in it: {@link newGeneration}. Absent in sandboxes of earlier versions. */
+  /** The content of `/run/atoll/fork-generation` in it: {@link newGeneration}. Absent in sandboxes of earlier versions. */
   generation?: string
   /** It waits for an owner, with these sizes: no database knows it, and `open` removes it. */
   warm?: Pick<SandboxSpec, 'cpuCount' | 'memoryMb' | 'diskMb'>

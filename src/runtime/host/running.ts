@@ -28,7 +28,7 @@ import { assertOwnFolders } from './own-folders.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
 import { assertMounted, assertMountPoints } from './volumes.ts'
 
-/** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
+/** With less space than this on `/run`, a start that failed may have lacked space: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
 /** Also for a guest that may never have answered, as its start may have been cut off. */
 const guestStartTimeoutMs = 10_000
@@ -74,7 +74,7 @@ export class RunningSandboxes {
   readonly #ended = new WeakSet<ProcessIdentity>()
   /** The generation of the lxcfs files that a run has mounted. */
   readonly #shown = new WeakMap<ProcessIdentity, number>()
-  /** When they could not be replaced in it, or not all of them. */
+  /** When a replacement of them failed, or left some. */
   readonly #unshownMs = new WeakMap<ProcessIdentity, number>()
   #lookedAt = 0
   #onEnd: () => void = () => undefined
@@ -191,7 +191,7 @@ export class RunningSandboxes {
     const { memory, lazy, isFork, noteResuming } = resumption
     const { folder, address } = memory
     const criu = assertCriu(this.#options).path
-    // In another subnet nobody would answer what their peers send.
+    // In another subnet, what their peers send does not arrive.
     const keepConnections = memory.keepConnections && address === network.address(slot)
     const stage = async () => {
       const members = cgroups.memberFiles(names.cgroup(id))
@@ -212,7 +212,7 @@ export class RunningSandboxes {
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
-      // Memory of earlier versions comes back without them.
+      // Memory of earlier versions comes back without the files of its limits.
       showLimits(this.#options, record, process),
       showGeneration(this.#options, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
@@ -313,7 +313,7 @@ export class RunningSandboxes {
   }
 }
 
-/** Harmless where they are shown. A sandbox is of use without. */
+/** Mounts the files of its limits in a sandbox. A repeat is harmless. A failure is only logged: the sandbox works without them. */
 export async function showLimits(
   { hostd, names, log }: Pick<RunningOptions, 'hostd' | 'names' | 'log'>,
   { id, rangeStart }: SandboxRecord,
@@ -335,7 +335,7 @@ export async function anyRuns(runtime: OciRuntime): Promise<boolean> {
   return false
 }
 
-/** Why a sandbox ended, as far as the kernel tells, or else we; asked before its control group is removed. */
+/** Why a sandbox ended: the kernel counts kills for memory, else `message`. To be called before its control group is removed. */
 export async function exitOf(
   cgroups: Cgroups,
   names: HostNames,

@@ -14,7 +14,7 @@ import { probeGuest, Liveness, type LivenessTimes, type ProbeHost } from './live
 import { exitOf, type RunningSandboxes } from './running.ts'
 import { shareMemory } from './share-memory.ts'
 
-/** Interval of the check for ended first processes, besides those that are told of. */
+/** Interval of the check for ended first processes, besides those that hostd reports. */
 const watchIntervalMs = 250
 /** Interval of the checks of network and disk pool. */
 const tendIntervalMs = 2_000
@@ -132,8 +132,8 @@ export class Supervisor {
   }
 
   /**
-   * Starts what shows files to sandboxes, if it has ended, and has those files put in the place of the old ones in all that run. Each
-   * sandbox waits for its own lock alone: what shows the files must be looked after meanwhile.
+   * Starts lxcfs again, if it has ended, and replaces its files in all sandboxes that run. Each sandbox waits for its own lock alone, so
+   * that lxcfs is checked meanwhile.
    */
   async #showFiles(): Promise<void> {
     const { lxcfs, running } = this.#options
