@@ -83,7 +83,7 @@ export async function runBy(
 ): Promise<string> {
   const { input = '', timeoutMs = commandTimeoutMsDefault, signal, detached = false } = options
   signal?.throwIfAborted()
-  // The launcher's frames tell arguments apart by it.
+  // The frames of hostd tell arguments apart by it.
   if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
   const request = { argv, input, detached }
   const { answer, kill } = launch(request)
@@ -126,7 +126,7 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
     case 'too_much':
       throw new CommandError(argv, 'wrote too much', '')
     case 'lost':
-      throw new CommandError(argv, 'is lost, as its launcher has ended', '')
+      throw new CommandError(argv, 'is lost, as hostd has ended', '')
     case 'not_started':
       throw new CommandError(argv, code === constants.errno.ENOENT ? 'is not installed' : `cannot start (${code})`, '')
   }

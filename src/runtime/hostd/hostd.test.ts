@@ -159,7 +159,7 @@ describe('hostd', () => {
     await once(connection.resume(), 'close')
     const error = await lost
     assert.ok(error instanceof CommandError)
-    assert.equal(error.outcome, 'is lost, as its launcher has ended')
+    assert.equal(error.outcome, 'is lost, as hostd has ended')
     process.kill(Number(await readFile(pidFile, 'utf8')))
     while (!hostd.isServing) await sleep(1)
     assert.equal(await isTold, false)
