@@ -14,9 +14,9 @@ import {
 } from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
 import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
-import { type FileOutline, type ManifestOutline, type Step, summaryOf } from './manifest.ts'
+import type { ManifestOutline } from './manifest.ts'
 import type { ImageStore } from './store.ts'
-import { commandOf, type StepCommand } from './steps.ts'
+import { envsOf, type FileOutline, runStep, type Step, type StepCommand, summaryOf } from './steps.ts'
 
 export interface BuilderContext {
   store: Pick<ImageStore, 'layers' | 'putLayer' | 'deleteLayer'>
@@ -168,22 +168,20 @@ class RunningBuild {
 
   /** A step whose result is there already. */
   skip(step: Step, number: number): void {
-    this.#remember(step)
+    this.#setEnvs(step)
     this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
   }
 
   async step(step: Step, number: number): Promise<void> {
     this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}`)
     const startedMs = performance.now()
-    const command = commandOf(step, this.#envs)
-    if (command !== undefined) await this.#run(command, step.type, number)
-    if (step.type === 'workdir' || step.type === 'add_dir') await this.#makeFolder(step.args.path)
-    if (step.type === 'add_file') await this.#write(step.args.path, step.args)
-    if (step.type === 'add_dir') {
-      for (const file of step.args.files) await this.#write(`${step.args.path}/${file.relativePath}`, file)
-    }
-    this.#remember(step)
-    await this.#keep(number)
+    await runStep(step, {
+      run: (command) => this.#run(command, step.type, number),
+      makeFolder: (path) => this.#makeFolder(path),
+      write: (path, file) => this.#write(path, file),
+    })
+    this.#setEnvs(step)
+    await this.#saveLayer(number)
     const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
     this.#log(number, step.type, `${this.#position(number)} done in ${seconds} s`)
   }
@@ -200,11 +198,11 @@ class RunningBuild {
     return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
   }
 
-  #remember(step: Step): void {
-    if (step.type === 'env') this.#envs = { ...this.#envs, ...step.args.vars }
+  #setEnvs(step: Step): void {
+    this.#envs = { ...this.#envs, ...envsOf(step) }
   }
 
-  async #keep(number: number): Promise<void> {
+  async #saveLayer(number: number): Promise<void> {
     const { orgId, layerHashes } = this.#build
     const hash = layerHashes[number - 1] ?? ''
     await this.#context.store.putLayer({ orgId, hash, checkpointId: await this.#checkpoint('disk_only') })
@@ -245,10 +243,10 @@ class RunningBuild {
   }
 
   /** Throws `build_failed` unless the program ends with 0. */
-  async #run({ argv, ...shell }: StepCommand, type: string, number: number): Promise<void> {
+  async #run({ argv, envs, ...shell }: StepCommand, type: string, number: number): Promise<void> {
     const { limits } = this.#context
     const [cmd, ...args] = argv
-    const command = { cmd, args, ...shell, timeoutSeconds: limits.stepMs / 1000 }
+    const command = { cmd, args, envs: { ...this.#envs, ...envs }, ...shell, timeoutSeconds: limits.stepMs / 1000 }
     const id = await this.#start({ ...command, internal: true, keep: 'lossless' })
     const end = await this.#follow(id, 'internal', number, this.#running.signal)
     if (end.exitCode !== 0) throw failed(number, type, end)

@@ -1,6 +1,7 @@
 import { posix } from 'node:path'
 import { ServiceError } from '../errors.ts'
-import type { Manifest, ManifestStep } from './manifest.ts'
+import type { Manifest } from './manifest.ts'
+import type { ManifestStep } from './steps.ts'
 
 /** An instruction with the number of its first line. A heredoc is the text that its `<<` stands for. */
 interface Instruction {
