@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
+import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import type { Release, Semaphore } from '../lib/async/semaphore.ts'
 import { sha256 } from '../lib/secret.ts'
@@ -13,16 +14,22 @@ import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
 import type { Instructions, SessionStore } from './store.ts'
 
-const creatingPollMs = 200
-const creatingPollsMax = 300
+/** How long a boot waits for one before it. */
+const settleMs = 60_000
 const skillWritesAtOnce = 8
 /** Output of the agent that is kept while the server is away: more than the longest line, or it could never end. */
 const agentKeepSlackBytes = 4 * 1024 * 1024
 
-/** Sees to it that the sandbox exists and has come up, whatever an earlier attempt has left. A repeat is harmless. */
-export async function ensureSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
+interface BootDeps {
+  sandboxes: SandboxService
+  bus: EventBus
+}
+
+/** Creates and boots the sandbox, unless an earlier attempt has. A repeat is harmless. */
+export async function ensureSandbox(deps: BootDeps, session: Session, signal: AbortSignal): Promise<void> {
+  const { sandboxes } = deps
   const { orgId, sandboxId } = session
-  const found = await settledSandbox(sandboxes, orgId, sandboxId, signal)
+  const found = await settledSandbox(deps, session, signal)
   if (found?.status === 'running' || found?.status === 'hibernated') return
   if (found?.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
   signal.throwIfAborted()
@@ -111,17 +118,26 @@ export function configureCommand(
   }
 }
 
-/** The sandbox once it is no longer being created; undefined when there is none. */
+/** The sandbox once it is no longer being created; undefined when there is none. Throws `unavailable` after `settleMs`. */
 async function settledSandbox(
-  sandboxes: SandboxService,
-  orgId: string,
-  sandboxId: string,
+  { sandboxes, bus }: BootDeps,
+  { orgId, sandboxId }: Session,
   signal: AbortSignal,
 ): Promise<Sandbox | undefined> {
-  for (let poll = 0; poll < creatingPollsMax; poll++) {
-    const sandbox = await findSandbox(sandboxes, orgId, sandboxId)
-    if (sandbox?.status !== 'creating') return sandbox
-    await sleep(creatingPollMs, undefined, { signal })
+  let changed = new AbortController()
+  const unsubscribe = bus.subscribe(sandboxId, () => changed.abort())
+  const until = performance.now() + settleMs
+  try {
+    for (let leftMs = settleMs; leftMs > 0; leftMs = until - performance.now()) {
+      // Before the look, so that no change falls between the two.
+      changed = new AbortController()
+      const sandbox = await findSandbox(sandboxes, orgId, sandboxId)
+      if (sandbox?.status !== 'creating') return sandbox
+      await sleep(leftMs, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => undefined)
+      signal.throwIfAborted()
+    }
+  } finally {
+    unsubscribe()
   }
   throw new ServiceError('unavailable', `sandbox ${sandboxId} does not come up`)
 }

@@ -293,7 +293,7 @@ export class SessionRunner {
 
   async #boot(session: Session): Promise<Input> {
     const { sandboxes } = this.#deps
-    await ensureSandbox(sandboxes, session, this.#stop.signal)
+    await ensureSandbox(this.#deps, session, this.#stop.signal)
     this.#stop.signal.throwIfAborted()
     if (session.checkpointId !== undefined) {
       await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
