@@ -1,54 +1,22 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError, ServiceError } from '../errors.ts'
-import { acting, type EventBus } from '../events/index.ts'
+import { ServiceError } from '../errors.ts'
+import { acting } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
-import type { Semaphore } from '../lib/async/semaphore.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Creation } from '../lib/creation.ts'
-import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
-import { sha256 } from '../lib/secret.ts'
-import type { AgentCommandInput } from '../protocol/agent.ts'
-import type { Sandbox, SandboxService } from '../sandbox/index.ts'
-import { AgentConnection, type AgentOutput, type ConnectionEnd } from './agent-connection.ts'
-import {
-  ensureSandbox,
-  configureCommand,
-  deleteSandbox,
-  endAgents,
-  findSandbox,
-  newGatewayToken,
-  runningAgents,
-  startAgent,
-  StartPermit,
-  unusedTokenHash,
-  writeSkills,
-} from './boot.ts'
-import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
+import type { Sandbox } from '../sandbox/index.ts'
+import { AgentAttachment } from './agent-attachment.ts'
+import { deleteSandbox, findSandbox, StartPermit, unusedTokenHash } from './boot.ts'
+import { retryBackOff } from './config.ts'
 import { dropForkCheckpoint } from './fork.ts'
-import { ProjectWatch } from './project.ts'
-import { wakeFailedText } from './decision.ts'
 import { awakeSandboxId, isAtRest, isStep } from './reducer.ts'
-import type { CommandRef, Effect, Input, StepEffect, TimerName } from './reducer-types.ts'
+import type { Effect, Input, StepEffect } from './reducer-types.ts'
 import { assertQueued, SessionRepository } from './repository.ts'
 import type { Session } from './session.ts'
-import { CapacityWait, type RetryQueues } from './shortage.ts'
+import { CapacityWait } from './shortage.ts'
 import type { SessionState } from './state.ts'
-import type { SessionStore } from './store.ts'
-
-export interface RunnerDeps {
-  store: SessionStore
-  sandboxes: SandboxService
-  bus: EventBus
-  config: SessionConfig
-  limits: SessionLimits
-  timings: SessionTimings
-  /** Shared by all sessions. */
-  starts: Semaphore
-  queues: RetryQueues
-  log: Log
-}
+import { type RunnerDeps, Steps } from './steps.ts'
 
 /**
  * Carries out the effects of one session's reducer and feeds the results back. It decides nothing: all that matters is in the
@@ -62,14 +30,13 @@ export class SessionRunner {
   readonly #orgId: string
   readonly #onRest: () => void
   readonly #repository: SessionRepository
-  readonly #project: ProjectWatch
+  readonly #attachment: AgentAttachment
+  readonly #steps: Steps
   readonly #capacity: CapacityWait
   readonly #permit: StartPermit
   readonly #stop = new AbortController()
   readonly #pauses = new KeyedMutex()
-  readonly #timers = new Map<TimerName, NodeJS.Timeout>()
   #step: Promise<void> = Promise.resolve()
-  #connection: AgentConnection | undefined
   #lease: { sandboxId: string; release: () => void } | undefined
   #callsServed = 0
 
@@ -78,17 +45,22 @@ export class SessionRunner {
     this.#deps = deps
     this.#orgId = session.orgId
     this.#onRest = onRest
-    const { sandboxes, queues, limits, timings, starts } = deps
+    const { queues, limits, timings, starts } = deps
+    const { orgId } = session
     const { signal } = this.#stop
     this.#repository = new SessionRepository(deps, session.id, (effects, state) => this.#perform(effects, state))
-    this.#project = new ProjectWatch({
-      sandboxes,
-      timings,
+    this.#capacity = new CapacityWait({ queues, limits, orgId, signal })
+    this.#permit = new StartPermit(starts, orgId, timings.agentStartTurnMs, signal)
+    const context = {
+      ...deps,
+      ...{ sessionId: session.id, orgId, permit: this.#permit, capacity: this.#capacity, signal },
       read: () => this.#repository.read(),
-      apply: (input) => this.#result(input),
-    })
-    this.#capacity = new CapacityWait({ queues, limits, orgId: session.orgId, signal })
-    this.#permit = new StartPermit(starts, session.orgId, timings.agentStartTurnMs, signal)
+      apply: (input: Input) => this.#apply(input),
+      applyUnlessStopped: (input: Input) => this.#applyUnlessStopped(input),
+      asAgent: <Result>(work: () => Result) => this.#asAgent(work),
+    }
+    this.#attachment = new AgentAttachment(context)
+    this.#steps = new Steps(context, this.#attachment)
   }
 
   /** Takes the session up where the server before, or its creation, left it. */
@@ -103,8 +75,8 @@ export class SessionRunner {
     await this.#repository.read().catch(() => undefined)
   }
 
-  /** Sees to messages that wait, also one whose commit looked like a failure. */
-  async goOn(): Promise<void> {
+  /** Drives messages that wait, also one whose commit looked like a failure. */
+  async continue(): Promise<void> {
     await this.#apply({ type: 'continue' })
   }
 
@@ -175,7 +147,7 @@ export class SessionRunner {
         removed.catch((error: unknown) => log.error({ err: error, sessionId: session.id }, 'a sandbox was left behind'))
       }
       waited.abort()
-      await this.#deleteForkCheckpoint(session)
+      await this.#steps.deleteForkCheckpoint(session)
       await this.#repository.apply({ type: 'end', tokenHash: unusedTokenHash() })
     }),
   )
@@ -188,7 +160,7 @@ export class SessionRunner {
   }
 
   /** Takes note of a change that the sandbox service has announced. */
-  async sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
+  async noteSandbox(sandboxId: string, status: string, reason?: string): Promise<void> {
     if (this.#stop.signal.aborted) return
     const take = async () => {
       const { sandboxReady, session } = await this.#repository.read()
@@ -220,22 +192,19 @@ export class SessionRunner {
       case 'release_start_permit':
         return this.#permit.release()
       case 'start_turn':
-        if (this.#connection?.isOpen) void this.#applyOrDetach({ type: 'start_turn' })
-        return
+        return this.#attachment.startTurn()
       case 'send':
-        return this.#connection?.send(() => this.#command(effect.command, session))
+        return this.#attachment.send(effect.command, session)
       case 'report_sent':
-        return this.#connection?.afterSent(
-          () => void this.#applyOrDetach({ type: 'commands_sent', wakes: effect.wakes }),
-        )
+        return this.#attachment.applyAfterSent({ type: 'commands_sent', wakes: effect.wakes })
       case 'detach':
-        return this.#connection?.close()
+        return this.#attachment.close()
       case 'signal_agent':
         return void this.#signal(session.sandboxId, effect.processId, effect.signal)
       case 'set_timer':
-        return this.#setTimer(effect.name, effect.ms)
+        return this.#attachment.setTimer(effect.name, effect.ms)
       case 'watch_preview':
-        return this.#project.preview.watch()
+        return this.#attachment.watchPreview()
       case 'delete_sandbox':
         return void deleteSandbox(this.#deps.sandboxes, { orgId: this.#orgId, sandboxId: effect.sandboxId }).catch(
           (error: unknown) => log.error({ err: error, sessionId: this.sessionId }, 'a sandbox was left behind'),
@@ -246,183 +215,7 @@ export class SessionRunner {
   }
 
   async #run(effect: StepEffect, session: Session): Promise<void> {
-    const { sandboxId } = session
-    switch (effect.type) {
-      case 'inspect_sandbox':
-        return await this.#result({ type: 'inspected', sandboxId, sandbox: await this.#find(sandboxId) })
-      case 'boot':
-        return await this.#attempt('The sandbox could not be started', session, effect.queues, () =>
-          this.#boot(session),
-        )
-      case 'delete_fork_checkpoint': {
-        const isDeleted = await this.#deleteForkCheckpoint(session)
-        return await this.#result({ type: 'fork_checkpoint_deleted', sandboxId, isDeleted })
-      }
-      case 'accept_restore':
-        return await this.#attempt(wakeFailedText, session, effect.queues, () => this.#acceptRestore(session))
-      case 'start_agent':
-        return await this.#startAgent(effect, session)
-      case 'attach':
-        return await this.#attach(effect, session)
-      case 'wait_for_capacity':
-        await this.#capacity.pause(effect)
-        return await this.#result({ type: 'capacity_wait_over' })
-      case 'back_off':
-        await backOff(effect.failures, retryBackOff(this.#deps.timings), this.#stop.signal)
-        return await this.#result({ type: 'step_done' })
-    }
-  }
-
-  /** Runs a step whose failure is the session's; `work` returns its result. */
-  async #attempt(what: string, session: Session, queues: boolean, work: () => Promise<Input>): Promise<void> {
-    let result: Input
-    try {
-      if (queues) this.#capacity.assertFree()
-      result = await work()
-    } catch (error) {
-      return await this.#stepFailed(what, session, error)
-    }
-    await this.#result(result)
-  }
-
-  async #stepFailed(what: string, { sandboxId }: Session, error: unknown, processId?: string): Promise<void> {
-    // The sandbox may have ended while a call was at work on it.
-    const sandbox = isServiceError(error) ? undefined : await this.#find(sandboxId)
-    const fault = sandbox?.status === 'error' ? sandbox.reason : undefined
-    await this.#result({ type: 'step_failed', sandboxId, what, error, fault, processId })
-  }
-
-  async #boot(session: Session): Promise<Input> {
-    const { sandboxes } = this.#deps
-    await ensureSandbox(this.#deps, session, this.#stop.signal)
-    this.#stop.signal.throwIfAborted()
-    if (session.checkpointId !== undefined) {
-      await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
-    }
-    return { type: 'booted', sandboxId: session.sandboxId }
-  }
-
-  /** Kills the agents that came back with the memory of the checkpoint. */
-  async #acceptRestore(session: Session): Promise<Input> {
-    const { sandboxes } = this.#deps
-    const { sandboxId } = session
-    // This call waits for a restore that is under way. A restore that failed is not counted any more.
-    const agents = await runningAgents(sandboxes, session)
-    const restores = (await this.#find(sandboxId))?.restores
-    if (restores === undefined || restores === session.sandboxRestores) {
-      return { type: 'restore_accepted', sandboxId, restores: undefined }
-    }
-    await endAgents(sandboxes, session, agents)
-    return { type: 'restore_accepted', sandboxId, restores }
-  }
-
-  async #startAgent({ failedStarts, queues }: StepEffect & { type: 'start_agent' }, session: Session): Promise<void> {
-    const { sandboxes, store, timings } = this.#deps
-    const what = 'The agent could not be started'
-    if (!this.#permit.isHeld) {
-      if (failedStarts > 0) await backOff(failedStarts, retryBackOff(timings), this.#stop.signal)
-      await this.#permit.acquire()
-      // The wait may have been long: the sandbox is inspected again.
-      return await this.#result({ type: 'step_done' })
-    }
-    try {
-      if (queues) this.#capacity.assertFree()
-      await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
-      // For every agent: the checkpoint of a restore may be older than the directory.
-      await sandboxes.files.mkdir(this.#orgId, session.sandboxId, session.agentConfig.cwd, { user: 'root' })
-      if (!(await this.#repository.read()).agentReady) await writeSkills({ sandboxes, store }, session)
-    } catch (error) {
-      return await this.#stepFailed(what, session, error)
-    }
-    if (this.#stop.signal.aborted) return
-    const processId = newId('ag-')
-    const token = newGatewayToken()
-    const { sandboxId } = session
-    const begun = await this.#apply({ type: 'agent_begun', sandboxId, processId, tokenHash: sha256(token) })
-    // The sandbox was lost meanwhile.
-    if (begun.session.agentProcessId !== processId) return await this.#result({ type: 'step_done' })
-    try {
-      await startAgent(this.#deps, session, { processId, token })
-    } catch (error) {
-      return await this.#stepFailed(what, session, error, processId)
-    }
-    await this.#result({ type: 'agent_started' })
-  }
-
-  /** Stays with the agent process until it or the attachment ends. */
-  async #attach(effect: StepEffect & { type: 'attach' }, session: Session): Promise<void> {
-    const { processId, offset, wake } = effect
-    const { sandboxId } = session
-    let connection: AgentConnection
-    try {
-      if (effect.queues) this.#capacity.assertFree()
-      const options = { offset, kind: 'internal', wake } as const
-      const attachment = await this.#deps.sandboxes.exec.attach(this.#orgId, sandboxId, processId, options)
-      connection = new AgentConnection(attachment, offset, this.#handlers(processId), this.#deps)
-    } catch (error) {
-      return await this.#result({ type: 'attach_failed', processId, error, sandbox: await this.#find(sandboxId) })
-    }
-    const attachedAt = performance.now()
-    let end: ConnectionEnd
-    try {
-      this.#connection = connection
-      if (this.#stop.signal.aborted) return
-      // Asked after the attachment, since a restore ends the attachments that were made before it.
-      const sandbox = await this.#find(sandboxId)
-      if (sandbox && sandbox.restores !== session.sandboxRestores) return await this.#result({ type: 'step_done' })
-      await this.#result({ type: 'attached', processId })
-      end = connection.isOpen ? await connection.run() : { type: 'broken' }
-    } finally {
-      connection.close()
-      this.#connection = undefined
-      this.#permit.release()
-      this.#clearTimers()
-      this.#project.preview.pause()
-    }
-    if (end.type === 'exited') {
-      const { exitCode, stderr } = end
-      this.#deps.log.warn({ sessionId: this.sessionId, exitCode, stderr }, 'an agent process ended')
-    }
-    const wasLong = performance.now() - attachedAt > this.#deps.timings.retryMaxMs
-    const exitCode = end.type === 'exited' ? end.exitCode : undefined
-    await this.#result({ type: 'attachment_ended', processId, exitCode, wasLong })
-  }
-
-  #handlers(processId: string) {
-    return {
-      take: async (output: AgentOutput[], offset: number) => {
-        const { turn } = await this.#repository.read()
-        const ends = output.some((line) => line.type === 'turn_complete' && line.message_id === turn?.messageId)
-        // Before the commit, so that a client that sees `turn_complete` sees the framework of that turn too.
-        if (ends) this.#clearTimer('escalate')
-        const framework = ends ? await this.#project.inspect() : undefined
-        await this.#apply({ type: 'agent_output', processId, output, offset, framework })
-      },
-      live: async () => void (await this.#apply({ type: 'live' })),
-    }
-  }
-
-  async #command(command: CommandRef, session: Session): Promise<AgentCommandInput | undefined> {
-    const { store, config } = this.#deps
-    if (command.type === 'interrupt') return command
-    if (command.type === 'configure') {
-      const instructions = await store.instructions(this.sessionId)
-      return instructions && configureCommand(session, instructions, config)
-    }
-    const { messageId } = command
-    const message = await store.message(this.sessionId, messageId)
-    return message && { type: 'message', messageId, content: message.content }
-  }
-
-  /** True when none is left. A checkpoint that cannot be removed now is tried again later. */
-  async #deleteForkCheckpoint(session: Session): Promise<boolean> {
-    try {
-      await dropForkCheckpoint(this.#deps.sandboxes, session)
-      return true
-    } catch (error) {
-      this.#deps.log.warn({ err: error, sessionId: session.id }, 'the checkpoint of a fork was left behind')
-      return false
-    }
+    await this.#applyUnlessStopped(await this.#steps.run(effect, session))
   }
 
   async #signal(sandboxId: string, processId: string, signal: number): Promise<void> {
@@ -443,19 +236,8 @@ export class SessionRunner {
     return await this.#serve(() => this.#repository.apply(input))
   }
 
-  /** Applies the result of a step, unless the runner has stopped. */
-  async #result(input: Input): Promise<void> {
+  async #applyUnlessStopped(input: Input): Promise<void> {
     if (!this.#stop.signal.aborted) await this.#apply(input)
-  }
-
-  /** For inputs beside the steps: the next attachment makes up for one that could not be applied. */
-  async #applyOrDetach(input: Input): Promise<void> {
-    try {
-      await this.#result(input)
-    } catch (error) {
-      this.#deps.log.warn({ err: error, sessionId: this.sessionId }, 'an input of a session was lost')
-      this.#connection?.close()
-    }
   }
 
   /** What was under way is gone: everything is read again and the session goes on from there. */
@@ -498,21 +280,6 @@ export class SessionRunner {
     }
   }
 
-  #setTimer(name: TimerName, ms: number): void {
-    clearTimeout(this.#timers.get(name))
-    const timer = setTimeout(() => void this.#asAgent(() => this.#applyOrDetach({ type: 'timer', name })), ms)
-    this.#timers.set(name, timer.unref())
-  }
-
-  #clearTimer(name: TimerName): void {
-    clearTimeout(this.#timers.get(name))
-    this.#timers.delete(name)
-  }
-
-  #clearTimers(): void {
-    for (const name of this.#timers.keys()) this.#clearTimer(name)
-  }
-
   /** Holds a keep-alive lease of this sandbox and of no other. */
   #keepAwake(sandboxId: string | undefined): void {
     if (this.#lease?.sandboxId === sandboxId) return
@@ -524,9 +291,7 @@ export class SessionRunner {
   /** No effect begins any more. Resolves when the step under way has ended. */
   async #stopDriving(): Promise<void> {
     this.#stop.abort()
-    this.#connection?.close()
-    this.#project.preview.stop()
-    this.#clearTimers()
+    this.#attachment.stop()
     await this.#step
     this.#permit.release()
     this.#capacity.leave(false)

@@ -332,7 +332,7 @@ class Sessions implements RunningSessionService {
     const view = await this.get(orgId, sessionId ?? madeId, undefined, options)
     if (view.session.status === 'running' && !this.#closing.signal.aborted) {
       this.#bySandbox.set(view.session.sandboxId, view.session)
-      await this.#runner(view.session).goOn()
+      await this.#runner(view.session).continue()
     }
     return view
   }
@@ -354,7 +354,7 @@ class Sessions implements RunningSessionService {
     const session = this.#bySandbox.get(sandboxId)
     if (!session) return
     try {
-      await this.#runner(session).sandboxChanged(sandboxId, status, reason)
+      await this.#runner(session).noteSandbox(sandboxId, status, reason)
     } catch (error) {
       // The next step inspects the sandbox again.
       this.#deps.log.warn({ err: error, sandboxId }, 'a change of a sandbox was not recorded in its session')
