@@ -1,0 +1,116 @@
+import { defined } from '../lib/defined.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import type { SandboxService } from '../sandbox/index.ts'
+import type { SessionView, ViewOptions } from './api.ts'
+import { previewPort, type SessionConfig } from './config.ts'
+import { readHistories, readHistory } from './history.ts'
+import { type Artifact, type Message, type Session, type SessionEvent, sessionCostUsd } from './session.ts'
+import type { SessionStore } from './store.ts'
+
+interface ViewsContext {
+  store: SessionStore
+  sandboxes: SandboxService
+  config: SessionConfig
+  /** Of histories that are read. */
+  pages: FairYield
+}
+
+/** Sessions as clients see them. */
+export class SessionViews {
+  readonly #context: ViewsContext
+  readonly #memory: ViewMemory
+
+  constructor(context: ViewsContext, historyBytesMax: number) {
+    this.#context = context
+    this.#memory = new ViewMemory(context.store, historyBytesMax)
+  }
+
+  /** With all messages and events. */
+  async load(orgId: string, session: Session, options?: ViewOptions): Promise<SessionView> {
+    return await this.#memory.hold(orgId, [session], options, async () => {
+      const { messages, events } = await readHistory(this.#context.store, this.#context.pages, session.id)
+      return this.make(session, messages, events)
+    })
+  }
+
+  /** See `load`. */
+  async loadAll(orgId: string, sessions: readonly Session[], options?: ViewOptions): Promise<SessionView[]> {
+    return await this.#memory.hold(orgId, sessions, options, async () => {
+      const ids = sessions.map(({ id }) => id)
+      const histories = await readHistories(this.#context.store, this.#context.pages, ids)
+      return sessions.map((session, index) => {
+        const { messages = [], events = [] } = histories[index] ?? {}
+        return this.make(session, messages, events)
+      })
+    })
+  }
+
+  make(session: Session, messages: Message[], events: SessionEvent[]): SessionView {
+    const { sandboxes, config } = this.#context
+    const previewUrl = config.previewUrl(sandboxes.previews.hostname(session.sandboxId, previewPort))
+    const costUsd = sessionCostUsd(session, config.prices?.get(session.agentConfig.model))
+    return { session, messages, events, previewUrl, ...defined({ costUsd }) }
+  }
+}
+
+/** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
+const smallViewBytes = 64 * 1024
+/** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
+const fullViews = { permitsPerKey: 4, permits: 12 }
+/** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
+const viewsOfSessionMax = 2
+
+/** Memory for views of sessions, of which each can be megabytes that a client takes as slowly as it likes. */
+class ViewMemory {
+  readonly #store: Pick<SessionStore, 'historyBytes'>
+  /** In bytes of unsent views. */
+  readonly #unsent: Semaphore
+  readonly #unsentOfSession = new Semaphore({ permitsPerKey: viewsOfSessionMax })
+
+  constructor(store: Pick<SessionStore, 'historyBytes'>, historyBytesMax: number) {
+    this.#store = store
+    this.#unsent = new Semaphore({
+      permitsPerKey: fullViews.permitsPerKey * historyBytesMax,
+      permits: fullViews.permits * historyBytesMax,
+    })
+  }
+
+  /**
+   * Loads views of these sessions once there is room for them, which is free again when they have been both loaded and sent.
+   * Throws an `AbortError` where the client has gone by then: nobody needs them.
+   */
+  async hold<Views>(
+    orgId: string,
+    sessions: readonly Session[],
+    { sent }: ViewOptions = {},
+    load: () => Promise<Views>,
+  ): Promise<Views> {
+    if (sent === undefined || sessions.length === 0) return await load()
+    const history = await this.#store.historyBytes(sessions.map(({ id }) => id))
+    const bytes = sessions.reduce((sum, { id, artifacts }) => sum + (history.get(id) ?? 0) + lengthOf(artifacts), 0)
+    if (bytes <= smallViewBytes) return await load()
+    let isOver = false
+    const note = () => {
+      isOver = true
+    }
+    const over = sent.then(note, note)
+    const [first, ...others] = sessions
+    const releaseSession =
+      first && others.length === 0 ? await this.#unsentOfSession.acquire({ key: first.id }) : undefined
+    const releaseMemory = await this.#unsent.acquire({ key: orgId, weight: bytes })
+    try {
+      if (isOver) throw new DOMException('the client has gone', 'AbortError')
+      return await load()
+    } finally {
+      void over.then(() => {
+        releaseMemory()
+        releaseSession?.()
+      })
+    }
+  }
+}
+
+function lengthOf(artifacts: readonly Artifact[]): number {
+  return artifacts.reduce((sum, { path, summary }) => sum + path.length + summary.length, 0)
+}
