@@ -32,26 +32,26 @@ export class ImageNames {
   }
 
   /** By name or id. */
-  async own(orgId: string, nameOrId: string): Promise<Image | undefined> {
+  async findOwn(orgId: string, nameOrId: string): Promise<Image | undefined> {
     const { store } = this.#deps
     return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
   /** What is there to be read: also a public image by its name, and a defined one, which may not be built yet. */
-  async readable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.#visible(orgId, nameOrId)) ?? (await this.#defined(nameOrId))
+  async findReadable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return (await this.#findVisible(orgId, nameOrId)) ?? (await this.#describeDefined(nameOrId))
   }
 
   /** What is there for sandboxes of the organisation to start from. Throws `conflict` while it is not ready. */
-  async usable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const image = await this.#visible(orgId, nameOrId)
+  async findUsable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const image = await this.#findVisible(orgId, nameOrId)
     if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
     return image
   }
 
   /** An image of the organisation by name or id, or a public one by name. */
-  async #visible(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
+  async #findVisible(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return (await this.findOwn(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
@@ -69,7 +69,7 @@ export class ImageNames {
       yield image
     }
     for (const name of definitions.keys()) {
-      const image = names.has(name) ? undefined : await this.#defined(name)
+      const image = names.has(name) ? undefined : await this.#describeDefined(name)
       if (image !== undefined) yield image
     }
   }
@@ -77,15 +77,15 @@ export class ImageNames {
   /** The hashes of an image and its layers, of which an OCI image is the first. */
   async hashesOf(orgId: string, outline: ManifestOutline): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
     const { base, oci } = outline
-    if (oci === undefined) return await hashesOf(outline, await this.#baseText(orgId, base))
+    if (oci === undefined) return await hashesOf(outline, await this.#describeBase(orgId, base))
     const { contentHash, layerHashes } = await hashesOf(outline, `oci ${oci}`)
     return { contentHash, layerHashes: [importHash(oci), ...layerHashes] }
   }
 
   /** A text that changes with what an image stands on. */
-  async #baseText(orgId: string, base: string): Promise<string> {
+  async #describeBase(orgId: string, base: string): Promise<string> {
     const { definitions, operatorOrgId, limits } = this.#deps
-    const image = base === 'base' ? undefined : await this.usable(orgId, base)
+    const image = base === 'base' ? undefined : await this.findUsable(orgId, base)
     if (image !== undefined) return `${base} ${image.contentHash}`
     const manifest = definitions.get(base)
     if (manifest === undefined) return base
@@ -95,7 +95,7 @@ export class ImageNames {
   }
 
   /** What there is to say of a definition: the newest image of its content, or, before it is built for the first time, one that is ready to be asked for. */
-  async #defined(name: string): Promise<Image | undefined> {
+  async #describeDefined(name: string): Promise<Image | undefined> {
     const { definitions, operatorOrgId, store, limits } = this.#deps
     const manifest = definitions.get(name)
     if (manifest === undefined) return undefined

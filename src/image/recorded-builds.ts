@@ -54,7 +54,7 @@ export class RecordedBuilds {
   }
 
   /** Lets `close` wait for work that may come to a build. */
-  async tracked<Result>(work: Promise<Result>): Promise<Result> {
+  async track<Result>(work: Promise<Result>): Promise<Result> {
     this.#running.add(work)
     try {
       return await work
@@ -66,7 +66,7 @@ export class RecordedBuilds {
   /** Ends the build of an image for all who wait for it, and returns when that is recorded. */
   async cancel(imageId: string, reason: ServiceError): Promise<void> {
     this.#waits.get(imageId)?.cancel.abort(reason)
-    await this.ended(imageId)
+    await this.waitForEnd(imageId)
   }
 
   /** Follows a build to its end. */
@@ -75,18 +75,18 @@ export class RecordedBuilds {
   }
 
   /** Returns when nobody waits for the build of an image any more: its end is recorded after the end of the build. */
-  async ended(imageId: string): Promise<void> {
+  async waitForEnd(imageId: string): Promise<void> {
     await this.#waits.get(imageId)?.over.promise
   }
 
   detach(image: Image): void {
-    this.tracked(this.built(image, {})).catch((error: unknown) => {
+    this.track(this.finish(image, {})).catch((error: unknown) => {
       if (!isServiceError(error)) this.#context.log.error({ err: error, imageId: image.id }, 'a build failed')
     })
   }
 
   /** Waits for the build of an image and records its end. Given up, the image goes; a detached one stays for the next start. */
-  async built(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
+  async finish(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
     const { store, removal, log } = this.#context
     const { id, orgId, isDetached } = image
     const wait = this.#waits.get(id) ?? {
@@ -141,7 +141,7 @@ export class RecordedBuilds {
       const work = () => buildImage(this.#context, onOrigin, emit, signal)
       return { checkpointId: await this.#semaphore.use(work, permit) }
     }
-    const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#imported(image, from, emit, signal), permit)
+    const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#import(image, from, emit, signal), permit)
     if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
     const onImport = { ...build, layerHashes: layerHashes.slice(1), origin: { checkpointId }, ...defined({ cwd }) }
     const work = () => buildImage(this.#context, onImport, emit, signal)
@@ -149,7 +149,7 @@ export class RecordedBuilds {
   }
 
   /** The checkpoint of an OCI image, which is the first layer of an image on it. */
-  async #imported(
+  async #import(
     { orgId, layerHashes: [hash = ''] }: Image,
     source: ImageSource,
     emit: (event: BuildEvent) => void,
