@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
@@ -88,10 +88,10 @@ export async function buildImage(
     throw ended.aborted ? ended.reason : error
   } finally {
     clearTimeout(timer)
-    await sandboxes.delete(orgId, sandboxId).catch((error: unknown) => {
-      if (!isServiceError(error, 'not_found'))
-        log.error({ err: error, sandboxId }, 'the sandbox of a build could not be removed')
-    })
+    const removed = sandboxes.delete(orgId, sandboxId).catch(ignoreNotFound)
+    await removed.catch((error: unknown) =>
+      log.error({ err: error, sandboxId }, 'the sandbox of a build could not be removed'),
+    )
   }
 }
 
@@ -117,13 +117,8 @@ export async function readyCheckpoint(
   orgId: string,
   id: string,
 ): Promise<Checkpoint | undefined> {
-  const checkpoint = await checkpoints.settled(orgId, id).catch(notFound)
+  const checkpoint = await checkpoints.settled(orgId, id).catch(ignoreNotFound)
   return checkpoint?.status === 'ready' ? checkpoint : undefined
-}
-
-/** For calls to which a thing that is gone is no failure. */
-export function notFound(error: unknown): undefined {
-  if (!isServiceError(error, 'not_found')) throw error
 }
 
 async function startSandbox(

@@ -1,7 +1,8 @@
+import { ignoreNotFound } from '../errors.ts'
 import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Log } from '../lib/log.ts'
 import type { Checkpoint, SandboxService } from '../sandbox/index.ts'
-import { checkpointNamePrefix, isOfBuild, notFound } from './builder.ts'
+import { checkpointNamePrefix, isOfBuild } from './builder.ts'
 import type { ImageLimits } from './image.ts'
 import type { ImageStore } from './store.ts'
 
@@ -43,8 +44,9 @@ export class Removal {
     const used = new Set(await store.imageCheckpointIds())
     for (const { id, orgId } of checkpoints) {
       if (used.has(id)) continue
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(notFound)
-      if (checkpoint !== undefined) await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(notFound)
+      const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(ignoreNotFound)
+      if (checkpoint !== undefined)
+        await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(ignoreNotFound)
     }
   }
 

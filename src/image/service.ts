@@ -1,4 +1,4 @@
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import { actingAsServer } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
@@ -8,7 +8,7 @@ import type { Log } from '../lib/log.ts'
 import type { SandboxLimits, SandboxService, StartedSandbox, StartFromCheckpoint } from '../sandbox/index.ts'
 import { ArchiveUploads } from './archive-upload.ts'
 import { BuildFiles, keyOf } from './build-files.ts'
-import { logOf, notFound, type Origin, readyCheckpoint } from './builder.ts'
+import { logOf, type Origin, readyCheckpoint } from './builder.ts'
 import type { Follower } from './builds.ts'
 import type { Definitions } from './definitions.ts'
 import type { BuildEvent, Image, ImageLimits } from './image.ts'
@@ -250,7 +250,7 @@ export class Images {
   async #settlePublications(): Promise<void> {
     const { store, sandboxes, log } = this.#deps
     for await (const { id, orgId, checkpointId = '' } of imagesOf(store, {})) {
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, checkpointId).catch(notFound)
+      const checkpoint = await sandboxes.checkpoints.settled(orgId, checkpointId).catch(ignoreNotFound)
       if (checkpoint === undefined || checkpoint.isPublic) continue
       await store.updateImage(id, { isPublic: false })
       log.warn({ imageId: id }, 'an image was public without its checkpoint, and is not any more')

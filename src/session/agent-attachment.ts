@@ -30,7 +30,7 @@ export class AgentAttachment {
       const attachment = await sandboxes.exec.attach(orgId, sandboxId, processId, options)
       connection = new AgentConnection(attachment, offset, this.#handlersOf(processId), { log })
     } catch (error) {
-      return { type: 'attach_failed', processId, error, sandbox: await findSandbox(sandboxes, orgId, sandboxId) }
+      return { type: 'attach_failed', processId, error, sandbox: await findSandbox(sandboxes, session) }
     }
     const attachedAt = performance.now()
     let end: ConnectionEnd = { type: 'broken' }
@@ -38,7 +38,7 @@ export class AgentAttachment {
       this.#connection = connection
       if (signal.aborted) return { type: 'step_done' }
       // Asked after the attachment, since a restore ends the attachments that were made before it.
-      const sandbox = await findSandbox(sandboxes, orgId, sandboxId)
+      const sandbox = await findSandbox(sandboxes, session)
       if (sandbox && sandbox.restores !== session.sandboxRestores) return { type: 'step_done' }
       await applyUnlessStopped({ type: 'attached', processId })
       if (connection.isOpen) end = await connection.run()

@@ -2,7 +2,7 @@ import { constants } from 'node:os'
 import { randomBytes } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import type { Release, Semaphore } from '../lib/async/semaphore.ts'
@@ -121,9 +121,10 @@ export function configureCommand(
 /** The sandbox once it is no longer being created; undefined when there is none. Throws `unavailable` after `settleMs`. */
 async function settledSandbox(
   { sandboxes, bus }: BootDeps,
-  { orgId, sandboxId }: Session,
+  session: Session,
   signal: AbortSignal,
 ): Promise<Sandbox | undefined> {
+  const { sandboxId } = session
   let changed = new AbortController()
   const unsubscribe = bus.subscribe(sandboxId, () => changed.abort())
   const until = performance.now() + settleMs
@@ -131,7 +132,7 @@ async function settledSandbox(
     for (let leftMs = settleMs; leftMs > 0; leftMs = until - performance.now()) {
       // Before the look, so that no change falls between the two.
       changed = new AbortController()
-      const sandbox = await findSandbox(sandboxes, orgId, sandboxId)
+      const sandbox = await findSandbox(sandboxes, session)
       if (sandbox?.status !== 'creating') return sandbox
       await sleep(leftMs, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => undefined)
       signal.throwIfAborted()
@@ -144,27 +145,17 @@ async function settledSandbox(
 
 export async function findSandbox(
   sandboxes: SandboxService,
-  orgId: string,
-  sandboxId: string,
+  { orgId, sandboxId }: Pick<Session, 'orgId' | 'sandboxId'>,
 ): Promise<Sandbox | undefined> {
-  try {
-    return await sandboxes.get(orgId, sandboxId)
-  } catch (error) {
-    if (isServiceError(error, 'not_found')) return undefined
-    throw error
-  }
+  return await sandboxes.get(orgId, sandboxId).catch(ignoreNotFound)
 }
 
 /** A repeat is harmless. */
 export async function deleteSandbox(
   sandboxes: SandboxService,
-  session: { orgId: string; sandboxId: string },
+  { orgId, sandboxId }: Pick<Session, 'orgId' | 'sandboxId'>,
 ): Promise<void> {
-  try {
-    await sandboxes.delete(session.orgId, session.sandboxId)
-  } catch (error) {
-    if (!isServiceError(error, 'not_found')) throw error
-  }
+  await sandboxes.delete(orgId, sandboxId).catch(ignoreNotFound)
 }
 
 /** For the model gateway. The store has only its hash. */

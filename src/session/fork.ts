@@ -1,4 +1,4 @@
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import type { Log } from '../lib/log.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
@@ -192,11 +192,7 @@ export async function dropForkCheckpoint(sandboxes: SandboxService, session: Ses
 }
 
 async function removeCheckpoint(sandboxes: SandboxService, { orgId, sandboxId, id }: CheckpointRef): Promise<void> {
-  try {
-    await sandboxes.checkpoints.delete(orgId, sandboxId, id)
-  } catch (error) {
-    if (!isServiceError(error, 'not_found')) throw error
-  }
+  await sandboxes.checkpoints.delete(orgId, sandboxId, id).catch(ignoreNotFound)
 }
 
 function checkpointIdOf(forkId: string): string {

@@ -6,7 +6,6 @@ import type { Effect, Input, SandboxView, StepEffect, StepName, StepResult } fro
 import { isShared } from './shortage.ts'
 import { hasWork, idleRestartsMax, type RunnerState, type SessionState } from './state.ts'
 import type { SessionChange } from './store.ts'
-import type { Transaction } from './transaction.ts'
 
 /*
  * A session is `(state, input) → (state, rows, effects)`. Inputs are facts; effects are data, which the runner carries out. The
@@ -44,11 +43,11 @@ export interface Reduction {
 
 /** `state` and `input` stay as they are. Throws a `ServiceError` for a request that is refused. */
 export function reduce(state: SessionState, input: Input, context: ReduceContext): Reduction {
-  const decision = new Decision(state, context)
-  if (state.session.status !== 'ended') new Reducer(decision).take(input)
+  const reducer = new Reducer(state, context)
+  if (state.session.status !== 'ended') reducer.take(input)
   else if (isRefusedAfterEnd(input)) throw hasEnded()
-  const { transaction, effects } = decision
-  return { state: decision.state, change: transaction.isEmpty ? undefined : transaction.change, effects }
+  const { transaction, effects } = reducer
+  return { state: reducer.state, change: transaction.isEmpty ? undefined : transaction.change, effects }
 }
 
 /** The sandbox to keep awake: there is work for it. */
@@ -106,57 +105,45 @@ function isRefusedAfterEnd({ type }: Input): boolean {
   return ['message', 'interrupt', 'cancel_message', 'pause', 'restart'].includes(type)
 }
 
-class Reducer {
-  readonly #decision: Decision
-  readonly #transaction: Transaction
-  readonly #agent: AgentRules
-
-  constructor(decision: Decision) {
-    this.#decision = decision
-    this.#transaction = decision.transaction
-    this.#agent = new AgentRules(decision)
-  }
-
-  get #state(): SessionState {
-    return this.#decision.state
-  }
+class Reducer extends Decision {
+  readonly #agent = new AgentRules(this)
 
   take(input: Input): void {
     const isDecided = isStepResult(input) ? this.#endStep(input) === 'decided' : this.#apply(input)
     if (input.type !== 'message') this.#agent.sendCommands()
-    else if (this.#state.run.connection?.isLive) this.#decision.effects.push({ type: 'start_turn' })
+    else if (this.state.run.connection?.isLive) this.effects.push({ type: 'start_turn' })
     if (!isDecided) this.#decide()
   }
 
   #apply(input: Exclude<Input, StepResult>): void {
-    const transaction = this.#transaction
-    const { session, run, hibernated } = this.#state
+    const transaction = this.transaction
+    const { session, run, hibernated } = this.state
     switch (input.type) {
       case 'resume':
-        return this.#decision.wantWake()
+        return this.wantWake()
       case 'continue':
         transaction.setRun({ failedStarts: 0 })
-        return this.#decision.wantWake()
+        return this.wantWake()
       case 'message':
         this.#assertOpen()
         if (run.lostSandboxId === session.sandboxId) {
           throw new ServiceError('conflict', 'the sandbox of the session is lost; restart the session')
         }
-        assertHasRoom(this.#state, input.content, this.#decision.context.limits)
+        assertHasRoom(this.state, input.content, this.context.limits)
         transaction.addUserMessage(input.content, input.creation)
         transaction.setRun({ failedStarts: 0 })
-        return this.#decision.wantWake()
+        return this.wantWake()
       case 'interrupt':
         transaction.interrupt()
-        if (!transaction.isEmpty) this.#decision.wantWake()
+        if (!transaction.isEmpty) this.wantWake()
         return
       case 'cancel_message':
-        if (!this.#state.queuedIds.includes(input.messageId)) {
+        if (!this.state.queuedIds.includes(input.messageId)) {
           throw new ServiceError('conflict', 'the message does not wait any more')
         }
         return transaction.cancelMessage(input.messageId)
       case 'pause':
-        if (this.#state.turn || session.activity !== 'idle') {
+        if (this.state.turn || session.activity !== 'idle') {
           throw new ServiceError('conflict', `the session is ${session.activity}; it has to be idle`)
         }
         return transaction.setRun({ isPaused: true })
@@ -175,23 +162,23 @@ class Reducer {
       case 'sandbox_lost':
         if (session.sandboxId !== input.sandboxId) return
         // A boot under way may still create it: the next restart would delete nothing, and a crash would leave it without a session.
-        if (!input.sandbox && !this.#state.sandboxReady && session.activity === 'starting') {
+        if (!input.sandbox && !this.state.sandboxReady && session.activity === 'starting') {
           throw new ServiceError('conflict', 'the sandbox of the session is being started')
         }
         if (session.activity !== 'failed') return this.#loseSandbox(input.sandbox)
         return transaction.setRun({ lostSandboxId: session.sandboxId })
       case 'preview_ready':
         // The session may have another sandbox by now.
-        if (session.sandboxId === input.sandboxId && !this.#state.previewReady) {
+        if (session.sandboxId === input.sandboxId && !this.state.previewReady) {
           transaction.note('preview_ready', 'info', 'The preview answers.')
         }
         return
       case 'attached':
         // The sandbox was lost meanwhile, and perhaps replaced.
-        if (session.agentProcessId !== input.processId) return void this.#decision.effects.push({ type: 'detach' })
+        if (session.agentProcessId !== input.processId) return void this.effects.push({ type: 'detach' })
         this.#agent.attach()
         if (hibernated) transaction.note('sandbox_resumed', 'info', 'The sandbox runs again.')
-        return this.#decision.endWait(true)
+        return this.endWait(true)
       case 'live':
         return this.#agent.goLive()
       case 'agent_output':
@@ -206,7 +193,7 @@ class Reducer {
         if (session.sandboxId !== input.sandboxId || session.activity === 'failed') return
         return transaction.beginAgent(input.processId, input.tokenHash)
       case 'recover':
-        this.#decision.effects.push({ type: 'release_start_permit' })
+        this.effects.push({ type: 'release_start_permit' })
         return transaction.setRun({
           step: undefined,
           isInspectionStale: false,
@@ -219,8 +206,8 @@ class Reducer {
 
   /** The reducer has begun the next step itself when it returns `decided`. */
   #endStep(input: StepResult): 'decided' | void {
-    const transaction = this.#transaction
-    const { session, run, sandboxReady } = this.#state
+    const transaction = this.transaction
+    const { session, run, sandboxReady } = this.state
     transaction.setRun({ step: undefined })
     switch (input.type) {
       case 'step_done':
@@ -236,11 +223,11 @@ class Reducer {
         return 'decided'
       case 'booted':
         if (session.sandboxId !== input.sandboxId) {
-          this.#decision.effects.push({ type: 'delete_sandbox', sandboxId: input.sandboxId })
+          this.effects.push({ type: 'delete_sandbox', sandboxId: input.sandboxId })
           return
         }
         if (!sandboxReady) transaction.note('sandbox_ready', 'info', 'The sandbox is ready.')
-        return this.#decision.endWait(true)
+        return this.endWait(true)
       case 'fork_checkpoint_deleted':
         transaction.setRun({ forkCheckpointTried: true })
         if (!input.isDeleted || session.sandboxId !== input.sandboxId) return
@@ -248,9 +235,9 @@ class Reducer {
       case 'restore_accepted':
         if (input.restores !== undefined && session.sandboxId === input.sandboxId)
           transaction.acceptRestore(input.restores)
-        return this.#decision.endWait(true)
+        return this.endWait(true)
       case 'agent_started':
-        return this.#decision.endWait(true)
+        return this.endWait(true)
       case 'capacity_wait_over':
         return transaction.setRun({ shortage: { ...run.shortage, isDue: true } })
       case 'attach_failed':
@@ -262,18 +249,18 @@ class Reducer {
 
   /** Begins the next step, unless one is under way. */
   #decide(): void {
-    const { session, run } = this.#state
+    const { session, run } = this.state
     if (run.step !== undefined || run.isEnding || session.status === 'ended') return
     this.#begin(this.#stepBeforeInspection() ?? { type: 'inspect_sandbox' })
   }
 
   #stepBeforeInspection(): StepEffect | undefined {
-    const { session, run, sandboxReady } = this.#state
+    const { session, run, sandboxReady } = this.state
     if (run.backOffFailures > 0) return { type: 'back_off', failures: run.backOffFailures }
     if (session.activity === 'failed') return undefined
     const { error, failures, isDue } = run.shortage
     if (session.waitingFor !== undefined && !isDue) {
-      const until = new Date((session.waitingSince?.getTime() ?? 0) + this.#decision.context.limits.shortageWaitMs)
+      const until = new Date((session.waitingSince?.getTime() ?? 0) + this.context.limits.shortageWaitMs)
       return { type: 'wait_for_capacity', isShared: isShared(session.waitingFor), error, failures, until }
     }
     if (!sandboxReady) return { type: 'boot', queues: !isDue }
@@ -283,103 +270,103 @@ class Reducer {
 
   /** Begins the next step on a sandbox that is in this state now. Undefined stands for one that is gone. */
   #continueOn(sandbox: SandboxView | undefined): void {
-    const { session, run, sandboxReady, hibernated } = this.#state
+    const { session, run, sandboxReady, hibernated } = this.state
     // The loss of a sandbox that was replaced meanwhile.
-    if (run.lostSandboxId !== session.sandboxId) this.#transaction.setRun({ lostSandboxId: undefined })
+    if (run.lostSandboxId !== session.sandboxId) this.transaction.setRun({ lostSandboxId: undefined })
     const status = sandbox?.status ?? 'stopped'
     const isLost = status === 'stopped' || status === 'error'
     if (session.activity === 'failed') {
-      this.#transaction.setRun({ lostSandboxId: isLost && sandboxReady ? session.sandboxId : undefined })
+      this.transaction.setRun({ lostSandboxId: isLost && sandboxReady ? session.sandboxId : undefined })
       return this.#rest()
     }
     if (isLost) {
       this.#loseSandbox(sandbox)
       return this.#rest()
     }
-    const works = hasWork(this.#state)
+    const works = hasWork(this.state)
     const isAsleep = status === 'hibernated'
-    if (isAsleep && !(works && this.#decision.isWakeWanted)) {
-      if (!hibernated) this.#transaction.note('sandbox_hibernated', 'info', 'The sandbox hibernates.')
+    if (isAsleep && !(works && this.isWakeWanted)) {
+      if (!hibernated) this.transaction.note('sandbox_hibernated', 'info', 'The sandbox hibernates.')
       return this.#rest()
     }
     const queues = isAsleep && !run.shortage.isDue
-    if (this.#decision.isRestored(sandbox)) return this.#begin({ type: 'accept_restore', queues })
+    if (this.isRestored(sandbox)) return this.#begin({ type: 'accept_restore', queues })
     const { agentProcessId: processId, agentOffset: offset } = session
     if (processId !== undefined) {
-      return this.#begin({ type: 'attach', processId, offset, wake: this.#decision.isWakeWanted && works, queues })
+      return this.#begin({ type: 'attach', processId, offset, wake: this.isWakeWanted && works, queues })
     }
     if (!works && run.idleRestarts >= idleRestartsMax) return this.#rest()
     this.#begin({ type: 'start_agent', failedStarts: run.failedStarts, queues })
   }
 
   #begin(effect: StepEffect): void {
-    const { shortage } = this.#state.run
+    const { shortage } = this.state.run
     const step: StepName = effect.type
-    if (step === 'back_off') this.#transaction.setRun({ backOffFailures: 0 })
-    if (step === 'wait_for_capacity') this.#transaction.setRun({ shortage: { ...shortage, error: undefined } })
-    this.#transaction.setRun({ step })
-    this.#decision.effects.push(effect)
+    if (step === 'back_off') this.transaction.setRun({ backOffFailures: 0 })
+    if (step === 'wait_for_capacity') this.transaction.setRun({ shortage: { ...shortage, error: undefined } })
+    this.transaction.setRun({ step })
+    this.effects.push(effect)
   }
 
   /** The next input decides anew. */
   #rest(): void {
-    this.#decision.effects.push({ type: 'release_start_permit' })
-    this.#decision.endWait(false)
+    this.effects.push({ type: 'release_start_permit' })
+    this.endWait(false)
   }
 
   #restart({ lostId, sandboxId, checkpointId, creation }: Input & { type: 'restart' }): void {
     this.#assertOpen()
-    if (this.#state.session.sandboxId !== lostId) {
+    if (this.state.session.sandboxId !== lostId) {
       throw new ServiceError('conflict', 'the session has been restarted meanwhile')
     }
-    this.#transaction.restart(sandboxId, checkpointId, creation)
-    this.#transaction.setRun({ lostSandboxId: undefined, failedStarts: 0 })
-    this.#decision.effects.push({ type: 'end_capacity_pause' })
-    this.#decision.wantWake()
+    this.transaction.restart(sandboxId, checkpointId, creation)
+    this.transaction.setRun({ lostSandboxId: undefined, failedStarts: 0 })
+    this.effects.push({ type: 'end_capacity_pause' })
+    this.wantWake()
   }
 
   #noteSandbox({ sandboxId, status, reason, sandbox }: Input & { type: 'sandbox_changed' }): void {
-    const { session, sandboxReady, hibernated } = this.#state
+    const { session, sandboxReady, hibernated } = this.state
     // A sandbox that was replaced does not concern the session.
     if (!sandboxReady || session.sandboxId !== sandboxId) return
     // An inspection under way may have read the state before this change: its result must not decide.
-    if (this.#state.run.step === 'inspect_sandbox') this.#transaction.setRun({ isInspectionStale: true })
+    if (this.state.run.step === 'inspect_sandbox') this.transaction.setRun({ isInspectionStale: true })
     if (status === 'hibernated') {
-      if (!hibernated) this.#transaction.note('sandbox_hibernated', 'info', 'The sandbox hibernates.')
-      this.#decision.effects.push({ type: 'detach' })
+      if (!hibernated) this.transaction.note('sandbox_hibernated', 'info', 'The sandbox hibernates.')
+      this.effects.push({ type: 'detach' })
     }
     if (status === 'running') {
-      if (hibernated) this.#transaction.note('sandbox_resumed', 'info', 'The sandbox runs again.')
-      this.#decision.effects.push({ type: 'end_capacity_pause' })
+      if (hibernated) this.transaction.note('sandbox_resumed', 'info', 'The sandbox runs again.')
+      this.effects.push({ type: 'end_capacity_pause' })
     }
     if (status === 'stopped' || status === 'error') this.#loseSandbox({ restores: 0, ...sandbox, status }, reason)
-    if (this.#decision.isRestored(sandbox)) this.#decision.effects.push({ type: 'detach' })
+    if (this.isRestored(sandbox)) this.effects.push({ type: 'detach' })
   }
 
   /** Fails the session, once for each sandbox. */
   #loseSandbox(sandbox: SandboxView | undefined, reason?: string): void {
-    const { session, run } = this.#state
+    const { session, run } = this.state
     if (run.lostSandboxId === session.sandboxId || run.isEnding) return
     const code = reason ?? sandbox?.reason ?? 'sandbox_stopped'
     const isError = sandbox?.status === 'error'
     const words = sandbox?.reasonMessage ?? (isError ? `it is in error (${code})` : 'it was stopped')
-    this.#transaction.dropAgent()
-    this.#transaction.fail(code, `The sandbox of the session is lost: ${words}.`)
-    this.#transaction.setRun({ lostSandboxId: session.sandboxId })
-    this.#decision.effects.push({ type: 'detach' })
+    this.transaction.dropAgent()
+    this.transaction.fail(code, `The sandbox of the session is lost: ${words}.`)
+    this.transaction.setRun({ lostSandboxId: session.sandboxId })
+    this.effects.push({ type: 'detach' })
   }
 
   #failStep({ sandboxId, what, error, fault, processId }: Input & { type: 'step_failed' }): void {
-    const { session } = this.#state
+    const { session } = this.state
     // The sandbox was lost meanwhile, and perhaps replaced.
     if (session.sandboxId !== sandboxId || session.activity === 'failed') return
     // The agent may run all the same: the next start kills it.
-    if (processId !== undefined && session.agentProcessId === processId) this.#transaction.dropAgent()
-    this.#decision.waitOrFail(error, what, fault)
+    if (processId !== undefined && session.agentProcessId === processId) this.transaction.dropAgent()
+    this.waitOrFail(error, what, fault)
   }
 
   #assertOpen(): void {
-    if (this.#state.run.isEnding) throw hasEnded()
+    if (this.state.run.isEnding) throw hasEnded()
   }
 }
 

@@ -5,7 +5,6 @@ import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Creation } from '../lib/creation.ts'
-import type { Sandbox } from '../sandbox/index.ts'
 import { AgentAttachment } from './agent-attachment.ts'
 import { deleteSandbox, findSandbox, StartPermit, unusedTokenHash } from './boot.ts'
 import { retryBackOff } from './config.ts'
@@ -16,7 +15,7 @@ import { assertQueued, SessionRepository } from './repository.ts'
 import type { Session } from './session.ts'
 import { CapacityWait } from './shortage.ts'
 import type { SessionState } from './state.ts'
-import { type RunnerDeps, Steps } from './steps.ts'
+import { type RunnerContext, type RunnerDeps, Steps } from './steps.ts'
 
 /**
  * Carries out the effects of one session's reducer and feeds the results back. It decides nothing: all that matters is in the
@@ -26,41 +25,33 @@ import { type RunnerDeps, Steps } from './steps.ts'
  */
 export class SessionRunner {
   readonly sessionId: string
-  readonly #deps: RunnerDeps
-  readonly #orgId: string
+  readonly #context: RunnerContext
   readonly #onRest: () => void
   readonly #repository: SessionRepository
   readonly #attachment: AgentAttachment
   readonly #steps: Steps
-  readonly #capacity: CapacityWait
-  readonly #permit: StartPermit
   readonly #stop = new AbortController()
   readonly #pauses = new KeyedMutex()
   #step: Promise<void> = Promise.resolve()
   #lease: { sandboxId: string; release: () => void } | undefined
   #callsServed = 0
 
-  constructor(deps: RunnerDeps, session: { id: string; orgId: string }, onRest: () => void) {
-    this.sessionId = session.id
-    this.#deps = deps
-    this.#orgId = session.orgId
-    this.#onRest = onRest
-    const { queues, limits, timings, starts } = deps
-    const { orgId } = session
+  constructor(deps: RunnerDeps, { id, orgId }: { id: string; orgId: string }, onRest: () => void) {
     const { signal } = this.#stop
-    this.#repository = new SessionRepository(deps, session.id, (effects, state) => this.#perform(effects, state))
-    this.#capacity = new CapacityWait({ queues, limits, orgId, signal })
-    this.#permit = new StartPermit(starts, orgId, timings.agentStartTurnMs, signal)
-    const context = {
-      ...deps,
-      ...{ sessionId: session.id, orgId, permit: this.#permit, capacity: this.#capacity, signal },
+    this.sessionId = id
+    this.#onRest = onRest
+    this.#repository = new SessionRepository(deps, id, (effects, state) => this.#perform(effects, state))
+    this.#context = {
+      ...{ ...deps, sessionId: id, orgId, signal },
+      permit: new StartPermit(deps.starts, orgId, deps.timings.agentStartTurnMs, signal),
+      capacity: new CapacityWait({ ...deps, orgId, signal }),
       read: () => this.#repository.read(),
-      apply: (input: Input) => this.#apply(input),
-      applyUnlessStopped: (input: Input) => this.#applyUnlessStopped(input),
-      asAgent: <Result>(work: () => Result) => this.#asAgent(work),
+      apply: (input) => this.#apply(input),
+      applyUnlessStopped: (input) => this.#applyUnlessStopped(input),
+      asAgent: (work) => this.#asAgent(work),
     }
-    this.#attachment = new AgentAttachment(context)
-    this.#steps = new Steps(context, this.#attachment)
+    this.#attachment = new AgentAttachment(this.#context)
+    this.#steps = new Steps(this.#context, this.#attachment)
   }
 
   /** Takes the session up where the server before, or its creation, left it. */
@@ -93,7 +84,7 @@ export class SessionRunner {
   /** Takes back a message that still waits. Throws `not_found` for an unknown one, `conflict` for any other. */
   async cancelMessage(messageId: string): Promise<void> {
     await this.#serve(async () => {
-      await assertQueued(this.#deps.store, this.sessionId, messageId)
+      await assertQueued(this.#context.store, this.sessionId, messageId)
       await this.#apply({ type: 'cancel_message', messageId })
     })
   }
@@ -102,7 +93,7 @@ export class SessionRunner {
   async whileIdle<Result>(work: (session: Session) => Promise<Result>): Promise<Result> {
     const pausedRun = async (): Promise<Result> => {
       const { session } = await this.#apply({ type: 'pause' })
-      const release = this.#deps.sandboxes.previews.keepAlive(session.sandboxId)
+      const release = this.#context.sandboxes.previews.keepAlive(session.sandboxId)
       try {
         return await work(session)
       } finally {
@@ -116,9 +107,9 @@ export class SessionRunner {
   /** Replaces a lost sandbox by one with another id. Throws `conflict` while the sandbox is there or is being started. */
   async restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): Promise<void> {
     await this.#serve(async () => {
-      const { sandboxes } = this.#deps
+      const { sandboxes } = this.#context
       const { session } = await this.#repository.read()
-      const sandbox = await this.#find(session.sandboxId)
+      const sandbox = await findSandbox(sandboxes, session)
       const status = sandbox?.status ?? 'stopped'
       if (status !== 'stopped' && status !== 'error') {
         throw new ServiceError('conflict', `the sandbox of the session is ${status}, not lost`)
@@ -134,7 +125,7 @@ export class SessionRunner {
   /** Kills the sandbox and ends the session; nothing of it runs afterwards. Calls at the same time share one end, or its failure. */
   readonly end = singleFlight(() =>
     this.#serve(async () => {
-      const { sandboxes, timings, log } = this.#deps
+      const { sandboxes, timings, log } = this.#context
       const { session } = await this.#apply({ type: 'ending' })
       if (session.status === 'ended') return
       const stopped = this.#stopDriving()
@@ -155,7 +146,7 @@ export class SessionRunner {
   /** Leaves everything running; another runner can take over. */
   async close(): Promise<void> {
     // A boot under way goes on inside the sandbox service; the next server finds what it left.
-    await Promise.race([this.#stopDriving(), sleep(this.#deps.timings.bootStopMs, undefined, { ref: false })])
+    await Promise.race([this.#stopDriving(), sleep(this.#context.timings.bootStopMs, undefined, { ref: false })])
     this.#keepAwake(undefined)
   }
 
@@ -165,7 +156,7 @@ export class SessionRunner {
     const take = async () => {
       const { sandboxReady, session } = await this.#repository.read()
       if (!sandboxReady || session.sandboxId !== sandboxId) return
-      const sandbox = await this.#find(sandboxId)
+      const sandbox = await findSandbox(this.#context.sandboxes, session)
       await this.#applyAtLast({ type: 'sandbox_changed', sandboxId, status, reason, sandbox })
     }
     await this.#asAgent(() => this.#serve(take))
@@ -183,14 +174,14 @@ export class SessionRunner {
   }
 
   #begin(effect: Exclude<Effect, StepEffect>, session: Session): void {
-    const { log } = this.#deps
+    const { log } = this.#context
     switch (effect.type) {
       case 'end_capacity_pause':
-        return this.#capacity.endPause()
+        return this.#context.capacity.endPause()
       case 'leave_capacity_queue':
-        return this.#capacity.leave(effect.succeeded)
+        return this.#context.capacity.leave(effect.succeeded)
       case 'release_start_permit':
-        return this.#permit.release()
+        return this.#context.permit.release()
       case 'start_turn':
         return this.#attachment.startTurn()
       case 'send':
@@ -206,9 +197,10 @@ export class SessionRunner {
       case 'watch_preview':
         return this.#attachment.watchPreview()
       case 'delete_sandbox':
-        return void deleteSandbox(this.#deps.sandboxes, { orgId: this.#orgId, sandboxId: effect.sandboxId }).catch(
-          (error: unknown) => log.error({ err: error, sessionId: this.sessionId }, 'a sandbox was left behind'),
-        )
+        return void deleteSandbox(this.#context.sandboxes, {
+          orgId: this.#context.orgId,
+          sandboxId: effect.sandboxId,
+        }).catch((error: unknown) => log.error({ err: error, sessionId: this.sessionId }, 'a sandbox was left behind'))
       case 'log_failure':
         return log.warn({ err: effect.error, sessionId: this.sessionId }, effect.what)
     }
@@ -219,17 +211,13 @@ export class SessionRunner {
   }
 
   async #signal(sandboxId: string, processId: string, signal: number): Promise<void> {
-    const { sandboxes, log } = this.#deps
+    const { sandboxes, log } = this.#context
     log.warn({ sessionId: this.sessionId, signal }, 'an agent process is signalled')
     try {
-      await sandboxes.exec.kill(this.#orgId, sandboxId, processId, signal, 'internal')
+      await sandboxes.exec.kill(this.#context.orgId, sandboxId, processId, signal, 'internal')
     } catch (error) {
       log.debug({ err: error, sessionId: this.sessionId }, 'an agent process could not be signalled')
     }
-  }
-
-  async #find(sandboxId: string): Promise<Sandbox | undefined> {
-    return await findSandbox(this.#deps.sandboxes, this.#orgId, sandboxId)
   }
 
   async #apply(input: Input): Promise<SessionState> {
@@ -243,7 +231,7 @@ export class SessionRunner {
   /** What was under way is gone: everything is read again and the session goes on from there. */
   async #recover(error: unknown): Promise<void> {
     if (this.#stop.signal.aborted) return
-    this.#deps.log.warn({ err: error, sessionId: this.sessionId }, 'a step of a session failed')
+    this.#context.log.warn({ err: error, sessionId: this.sessionId }, 'a step of a session failed')
     this.#repository.invalidate()
     await this.#applyAtLast({ type: 'recover' })
   }
@@ -254,9 +242,9 @@ export class SessionRunner {
       try {
         return void (await this.#apply(input))
       } catch (error) {
-        this.#deps.log.warn({ err: error, sessionId: this.sessionId }, 'an input of a session is tried again')
+        this.#context.log.warn({ err: error, sessionId: this.sessionId }, 'an input of a session is tried again')
         this.#repository.invalidate()
-        await backOff(failures, retryBackOff(this.#deps.timings), this.#stop.signal)
+        await backOff(failures, retryBackOff(this.#context.timings), this.#stop.signal)
       }
     }
   }
@@ -285,7 +273,9 @@ export class SessionRunner {
     if (this.#lease?.sandboxId === sandboxId) return
     this.#lease?.release()
     this.#lease =
-      sandboxId === undefined ? undefined : { sandboxId, release: this.#deps.sandboxes.previews.keepAlive(sandboxId) }
+      sandboxId === undefined
+        ? undefined
+        : { sandboxId, release: this.#context.sandboxes.previews.keepAlive(sandboxId) }
   }
 
   /** No effect begins any more. Resolves when the step under way has ended. */
@@ -293,8 +283,8 @@ export class SessionRunner {
     this.#stop.abort()
     this.#attachment.stop()
     await this.#step
-    this.#permit.release()
-    this.#capacity.leave(false)
+    this.#context.permit.release()
+    this.#context.capacity.leave(false)
     this.#keepAwake(undefined)
   }
 }

@@ -1,11 +1,9 @@
 import { isServiceError } from '../errors.ts'
-import type { EventBus } from '../events/index.ts'
 import { backOff } from '../lib/async/retry.ts'
 import type { Semaphore } from '../lib/async/semaphore.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
-import type { Sandbox, SandboxService } from '../sandbox/index.ts'
+import type { Sandbox } from '../sandbox/index.ts'
 import type { AgentAttachment } from './agent-attachment.ts'
 import {
   endAgents,
@@ -17,26 +15,21 @@ import {
   type StartPermit,
   writeSkills,
 } from './boot.ts'
-import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
+import { retryBackOff, type SessionLimits, type SessionTimings } from './config.ts'
 import { wakeFailedText } from './decision.ts'
 import { dropForkCheckpoint } from './fork.ts'
 import type { Input, StepEffect, StepResult } from './reducer-types.ts'
+import type { SessionDeps } from './service.ts'
 import type { Session } from './session.ts'
 import type { CapacityWait, RetryQueues } from './shortage.ts'
 import type { SessionState } from './state.ts'
-import type { SessionStore } from './store.ts'
 
-export interface RunnerDeps {
-  store: SessionStore
-  sandboxes: SandboxService
-  bus: EventBus
-  config: SessionConfig
+export interface RunnerDeps extends Omit<SessionDeps, 'signingSecret'> {
   limits: SessionLimits
   timings: SessionTimings
   /** Shared by all sessions. */
   starts: Semaphore
   queues: RetryQueues
-  log: Log
 }
 
 /** What the parts of a runner share. */
@@ -68,7 +61,7 @@ export class Steps {
     const { sandboxId } = session
     switch (effect.type) {
       case 'inspect_sandbox':
-        return { type: 'inspected', sandboxId, sandbox: await this.#find(sandboxId) }
+        return { type: 'inspected', sandboxId, sandbox: await this.#find(session) }
       case 'boot':
         return await this.#attempt('The sandbox could not be started', session, effect.queues, () =>
           this.#boot(session),
@@ -115,7 +108,7 @@ export class Steps {
     } catch (error) {
       const { sandboxId } = session
       // The sandbox may have ended while a call was at work on it.
-      const sandbox = isServiceError(error) ? undefined : await this.#find(sandboxId)
+      const sandbox = isServiceError(error) ? undefined : await this.#find(session)
       const fault = sandbox?.status === 'error' ? sandbox.reason : undefined
       return { type: 'step_failed', sandboxId, what, error, fault, processId }
     }
@@ -137,7 +130,7 @@ export class Steps {
     const { sandboxId } = session
     // This call waits for a restore that is under way. A restore that failed is not counted any more.
     const agents = await runningAgents(sandboxes, session)
-    const restores = (await this.#find(sandboxId))?.restores
+    const restores = (await this.#find(session))?.restores
     if (restores === undefined || restores === session.sandboxRestores) {
       return { type: 'restore_accepted', sandboxId, restores: undefined }
     }
@@ -185,7 +178,7 @@ export class Steps {
     return { type: 'step_done' }
   }
 
-  async #find(sandboxId: string): Promise<Sandbox | undefined> {
-    return await findSandbox(this.#context.sandboxes, this.#context.orgId, sandboxId)
+  async #find(session: Session): Promise<Sandbox | undefined> {
+    return await findSandbox(this.#context.sandboxes, session)
   }
 }

@@ -1,17 +1,14 @@
 import { defined } from '../lib/defined.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
-import type { SandboxService } from '../sandbox/index.ts'
 import type { SessionView, ViewOptions } from './api.ts'
-import { previewPort, type SessionConfig } from './config.ts'
+import { previewPort } from './config.ts'
 import { readHistories, readHistory } from './history.ts'
+import type { SessionDeps } from './service.ts'
 import { type Artifact, type Message, type Session, type SessionEvent, sessionCostUsd } from './session.ts'
 import type { SessionStore } from './store.ts'
 
-interface ViewsContext {
-  store: SessionStore
-  sandboxes: SandboxService
-  config: SessionConfig
+interface ViewsContext extends Pick<SessionDeps, 'store' | 'sandboxes' | 'config'> {
   /** Of histories that are read. */
   pages: FairYield
 }
