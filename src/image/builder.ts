@@ -2,7 +2,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ignoreNotFound, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import {
   type Checkpoint,
   type CheckpointKind,
@@ -13,17 +12,13 @@ import {
   startDefaults,
 } from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
-import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
+import type { BuildEvent, ImageLayer } from './image.ts'
 import type { ManifestOutline } from './manifest.ts'
-import type { ImageStore } from './store.ts'
+import type { ImageServiceDeps } from './service.ts'
 import { envsOf, type FileOutline, runStep, type Step, type StepCommand, summaryOf } from './steps.ts'
 
-export interface BuilderContext {
-  store: Pick<ImageStore, 'layers' | 'putLayer' | 'deleteLayer'>
-  sandboxes: SandboxService
+export interface BuilderContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'log'> {
   files: BuildFiles
-  limits: ImageLimits
-  log: Log
 }
 
 export interface Build {

@@ -1,10 +1,10 @@
 import { ServiceError } from '../errors.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertInput, startDefaults } from '../sandbox/index.ts'
-import type { Definitions } from './definitions.ts'
-import type { Image, ImageLimits } from './image.ts'
+import type { Image } from './image.ts'
 import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
-import { imagesOf, type ImageStore } from './store.ts'
+import type { ImageServiceDeps } from './service.ts'
+import { imagesOf } from './store.ts'
 
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 
@@ -16,24 +16,19 @@ export function assertName(name: string): void {
   )
 }
 
-export interface ImageNamesDeps {
-  store: ImageStore
-  definitions: Definitions
-  operatorOrgId: () => Promise<string>
-  limits: ImageLimits
-}
+type Context = Pick<ImageServiceDeps, 'store' | 'definitions' | 'operatorOrgId' | 'limits'>
 
 /** What names of images stand for in an organisation: its own images, then public ones, then those that the operator has defined. */
 export class ImageNames {
-  readonly #deps: ImageNamesDeps
+  readonly #context: Context
 
-  constructor(deps: ImageNamesDeps) {
-    this.#deps = deps
+  constructor(context: Context) {
+    this.#context = context
   }
 
   /** By name or id. */
   async findOwn(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const { store } = this.#deps
+    const { store } = this.#context
     return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
@@ -51,12 +46,12 @@ export class ImageNames {
 
   /** An image of the organisation by name or id, or a public one by name. */
   async #findVisible(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.findOwn(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
+    return (await this.findOwn(orgId, nameOrId)) ?? (await this.#context.store.publicImageNamed(nameOrId))
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
   async *listUsable(orgId: string): AsyncGenerator<Image> {
-    const { store, definitions } = this.#deps
+    const { store, definitions } = this.#context
     const names = new Set<string | undefined>()
     const named = { isNamed: true }
     for await (const image of imagesOf(store, { orgId, ...named })) {
@@ -84,7 +79,7 @@ export class ImageNames {
 
   /** A text that changes with what an image stands on. */
   async #describeBase(orgId: string, base: string): Promise<string> {
-    const { definitions, operatorOrgId, limits } = this.#deps
+    const { definitions, operatorOrgId, limits } = this.#context
     const image = base === 'base' ? undefined : await this.findUsable(orgId, base)
     if (image !== undefined) return `${base} ${image.contentHash}`
     const manifest = definitions.get(base)
@@ -96,7 +91,7 @@ export class ImageNames {
 
   /** What there is to say of a definition: the newest image of its content, or, before it is built for the first time, one that is ready to be asked for. */
   async #describeDefined(name: string): Promise<Image | undefined> {
-    const { definitions, operatorOrgId, store, limits } = this.#deps
+    const { definitions, operatorOrgId, store, limits } = this.#context
     const manifest = definitions.get(name)
     if (manifest === undefined) return undefined
     const orgId = await operatorOrgId()

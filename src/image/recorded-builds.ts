@@ -2,14 +2,12 @@ import { isServiceError, ServiceError } from '../errors.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import type { ImageSource } from '../sandbox/index.ts'
 import { keyOf } from './build-files.ts'
 import { buildImage, type BuilderContext, checkpointName, logOf, type Origin, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from './image.ts'
 import type { Removal } from './removal.ts'
-import type { ImageStore } from './store.ts'
 
 const buildsOfAll = 8
 /** Of one organisation: archives that come and images that are fetched. They hold no permit of a build. */
@@ -18,9 +16,7 @@ const importsOfOne = 2
 type ArchiveSource = Extract<ImageSource, { archive: unknown }>
 
 interface RecordedBuildsContext extends BuilderContext {
-  store: ImageStore
   removal: Removal
-  log: Log
   /** What a build begins with that names a base. */
   originOf: (orgId: string, base: string, follower: Follower) => Promise<Origin>
 }

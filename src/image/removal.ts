@@ -1,18 +1,12 @@
 import { ignoreNotFound } from '../errors.ts'
 import type { KeyedMutex } from '../lib/async/mutex.ts'
-import type { Log } from '../lib/log.ts'
-import type { Checkpoint, SandboxService } from '../sandbox/index.ts'
+import type { Checkpoint } from '../sandbox/index.ts'
 import { checkpointNamePrefix, isOfBuild } from './builder.ts'
-import type { ImageLimits } from './image.ts'
-import type { ImageStore } from './store.ts'
+import type { ImageServiceDeps } from './service.ts'
 
-interface RemovalContext {
-  store: ImageStore
-  sandboxes: SandboxService
-  limits: ImageLimits
+interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'log'> {
   /** By organisation: what finds an image to share takes them too. */
   locks: KeyedMutex
-  log: Log
 }
 
 const dayMs = 86_400_000

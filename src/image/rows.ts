@@ -3,19 +3,15 @@ import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { assertInteger, type SandboxLimits, type SandboxService } from '../sandbox/index.ts'
+import { assertInteger } from '../sandbox/index.ts'
 import { type BuildFiles, keyOf } from './build-files.ts'
 import { readyCheckpoint } from './builder.ts'
-import type { Image, ImageLimits } from './image.ts'
+import type { Image } from './image.ts'
 import { type Manifest, planOf } from './manifest.ts'
 import { type ImageNames, newImage } from './names.ts'
-import type { ImageStore } from './store.ts'
+import type { ImageServiceDeps } from './service.ts'
 
-interface RowsContext {
-  store: ImageStore
-  sandboxes: SandboxService
-  limits: ImageLimits
-  sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
+interface RowsContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'sandboxLimits'> {
   names: ImageNames
   files: BuildFiles
   /** By organisation: what finds an image to share, and what removes one that nobody needs. */

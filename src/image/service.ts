@@ -11,7 +11,7 @@ import { BuildFiles, keyOf } from './build-files.ts'
 import { logOf, type Origin, readyCheckpoint } from './builder.ts'
 import type { Follower } from './builds.ts'
 import type { Definitions } from './definitions.ts'
-import type { BuildEvent, Image, ImageLimits } from './image.ts'
+import type { Image, ImageLimits } from './image.ts'
 import type { Manifest } from './manifest.ts'
 import { assertName, ImageNames, importHash, newImage, notReady } from './names.ts'
 import { RecordedBuilds } from './recorded-builds.ts'
@@ -34,12 +34,7 @@ export interface ImageServiceDeps {
   log: Log
 }
 
-export interface BuildOptions extends CreateOptions {
-  /** Ends the build when no other request waits for it. Not for a detached one. */
-  signal?: AbortSignal
-  /** Gets what has happened so far, then what happens. */
-  onEvent?: (event: BuildEvent) => void
-}
+export type BuildOptions = CreateOptions & Follower
 
 /** What a sandbox starts from, as a client names it. */
 export type ImageRequest = { image: Manifest } | { snapshot: string }

@@ -26,7 +26,7 @@ export interface ImageStore {
   /** Of all organisations, oldest first. */
   imagesIn(status: ImageStatus): Promise<Image[]>
   /** Images without a name, and not `building`, that were last used before the moment. */
-  unusedImages(usedBefore: Date): Promise<Image[]>
+  unusedImages(usedBefore: Date): Promise<Pick<Image, 'orgId' | 'id'>[]>
   /** Undefined when there is none. */
   updateImage(id: string, change: ImageChange): Promise<Image | undefined>
   deleteImage(id: string): Promise<boolean>

@@ -1,11 +1,11 @@
 import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
-import type { Log } from '../lib/log.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
 import { messagePages } from './history.ts'
+import type { SessionDeps } from './service.ts'
 import { type Message, type Session, type SessionEvent, startedEvent, unusedCounters } from './session.ts'
 import type { SessionStore } from './store.ts'
 
@@ -62,11 +62,7 @@ function copyOf(
 
 const namePrefix = 'fork '
 
-interface ForkCheckpointDeps {
-  store: SessionStore
-  sandboxes: SandboxService
-  log: Log
-}
+type ForkCheckpointDeps = Pick<SessionDeps, 'store' | 'sandboxes' | 'log'>
 
 type CheckpointRef = Pick<Checkpoint, 'orgId' | 'sandboxId' | 'id'>
 
