@@ -29,7 +29,7 @@ export interface Build {
   key: string
   /** What the build sandbox starts from when no layer is there. */
   origin: Origin
-  /** A folder that commands of the image begin in, and that it may lack. */
+  /** The default folder of commands, which an OCI image may lack. */
   cwd?: string
   /** Least memory of the image. */
   memoryMb: number
@@ -90,7 +90,7 @@ export async function buildImage(
   }
 }
 
-/** The newest layer that is there, and how many steps it has behind it. */
+/** The newest layer that is there, and the number of steps in it. */
 async function startingLayer(
   { store, sandboxes }: BuilderContext,
   { orgId, layerHashes }: Build,
@@ -106,7 +106,7 @@ async function startingLayer(
   return { done: 0 }
 }
 
-/** Undefined for a checkpoint that is gone or whose data is. */
+/** Undefined for a checkpoint that is gone or has lost its data. */
 export async function readyCheckpoint(
   { checkpoints }: SandboxService,
   orgId: string,
@@ -156,7 +156,7 @@ class RunningBuild {
     this.#running = running
   }
 
-  /** A step whose result is there already. */
+  /** Skips a step that the starting layer has. */
   skip(step: Step, number: number): void {
     this.#setEnvs(step)
     this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
@@ -183,7 +183,7 @@ class RunningBuild {
     const number = outline.steps.length + 1
     if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
     this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
-    // What does not fit fails here, not in each sandbox.
+    // A program that needs more memory fails here, not in each sandbox.
     if (outline.memory) await this.#context.sandboxes.scaling.scale(orgId, sandbox.id, memoryMb)
     return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
   }
@@ -277,7 +277,7 @@ class RunningBuild {
     const listening = new Set(await sandboxes.exec.ports(orgId, sandbox.id))
     this.#log(number, 'start', startCommand)
     const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
-    // A connection that is open when memory is saved would delay that.
+    // Closed before memory is saved: an open connection would delay that.
     const attached = new AbortController()
     let ended: ProgramEnd | undefined
     const following = this.#follow(id, 'image', number, AbortSignal.any([signal, attached.signal])).then(

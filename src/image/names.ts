@@ -32,12 +32,12 @@ export class ImageNames {
     return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
-  /** What is there to be read: also a public image by its name, and a defined one, which may not be built yet. */
+  /** An image that the organisation may read: its own, a public one by name, or a defined one, which may not be built yet. */
   async findReadable(orgId: string, nameOrId: string): Promise<Image | undefined> {
     return (await this.#findVisible(orgId, nameOrId)) ?? (await this.#describeDefined(nameOrId))
   }
 
-  /** What is there for sandboxes of the organisation to start from. Throws `conflict` while it is not ready. */
+  /** An image that sandboxes of the organisation may start from. Throws `conflict` while it is not ready. */
   async findUsable(orgId: string, nameOrId: string): Promise<Image | undefined> {
     const image = await this.#findVisible(orgId, nameOrId)
     if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
@@ -77,7 +77,7 @@ export class ImageNames {
     return { contentHash, layerHashes: [importHash(oci), ...layerHashes] }
   }
 
-  /** A text that changes with what an image stands on. */
+  /** A text that changes with the content of the base. */
   async #describeBase(orgId: string, base: string): Promise<string> {
     const { definitions, operatorOrgId, limits } = this.#context
     const image = base === 'base' ? undefined : await this.findUsable(orgId, base)
@@ -89,7 +89,7 @@ export class ImageNames {
     return `${base} ${contentHash}`
   }
 
-  /** What there is to say of a definition: the newest image of its content, or, before it is built for the first time, one that is ready to be asked for. */
+  /** The newest image of a definition's content; before the first build, one that only looks `ready`, since a request builds it. */
   async #describeDefined(name: string): Promise<Image | undefined> {
     const { definitions, operatorOrgId, store, limits } = this.#context
     const manifest = definitions.get(name)
@@ -113,7 +113,7 @@ export function newImage(
   return { ...given, orgId, status: 'building', memoryMb, isPublic: false, createdAt: now, lastUsedAt: now }
 }
 
-/** Of the layer that an import makes. */
+/** Hash of the layer that an import makes. */
 export function importHash(what: string): string {
   return sha256(`import ${what}`)
 }

@@ -10,18 +10,18 @@ import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from './im
 import type { Removal } from './removal.ts'
 
 const buildsOfAll = 8
-/** Of one organisation: archives that come and images that are fetched. They hold no permit of a build. */
+/** Archives received and images fetched at a time, for each organisation. They hold no permit of a build. */
 const importsOfOne = 2
 
 type ArchiveSource = Extract<ImageSource, { archive: unknown }>
 
 interface RecordedBuildsContext extends BuilderContext {
   removal: Removal
-  /** What a build begins with that names a base. */
+  /** What the build of an image on this base begins with. */
   originOf: (orgId: string, base: string, follower: Follower) => Promise<Origin>
 }
 
-/** Builds whose end is written to the row of the image. `Builds` has one for all rows with the same content. */
+/** Runs builds and writes their ends to the rows of images. Rows with the same content share one build (`Builds`). */
 export class RecordedBuilds {
   readonly #context: RecordedBuildsContext
   readonly #builds: Builds
@@ -49,7 +49,7 @@ export class RecordedBuilds {
     await this.#builds.settled()
   }
 
-  /** Lets `close` wait for work that may come to a build. */
+  /** Makes `close` wait for work that may begin a build. */
   async track<Result>(work: Promise<Result>): Promise<Result> {
     this.#running.add(work)
     try {
@@ -59,7 +59,7 @@ export class RecordedBuilds {
     }
   }
 
-  /** Ends the build of an image for all who wait for it, and returns when that is recorded. */
+  /** Ends the build of an image for all requests, and returns when that is recorded. */
   async cancel(imageId: string, reason: ServiceError): Promise<void> {
     this.#waits.get(imageId)?.cancel.abort(reason)
     await this.waitForEnd(imageId)
@@ -70,7 +70,7 @@ export class RecordedBuilds {
     await this.#builds.watch(keyOf(image), follower)
   }
 
-  /** Returns when nobody waits for the build of an image any more: its end is recorded after the end of the build. */
+  /** Returns when the end of a build is recorded, which is later than the end itself. */
   async waitForEnd(imageId: string): Promise<void> {
     await this.#waits.get(imageId)?.over.promise
   }
@@ -81,7 +81,7 @@ export class RecordedBuilds {
     })
   }
 
-  /** Waits for the build of an image and records its end. Given up, the image goes; a detached one stays for the next start. */
+  /** Waits for the build of an image and records its end. An abort deletes the image; a detached one stays for the next start. */
   async finish(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
     const { store, removal, log } = this.#context
     const { id, orgId, isDetached } = image

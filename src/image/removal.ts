@@ -5,7 +5,7 @@ import { checkpointNamePrefix, isOfBuild } from './builder.ts'
 import type { ImageServiceDeps } from './service.ts'
 
 interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'log'> {
-  /** By organisation: what finds an image to share takes them too. */
+  /** By organisation; `ImageRows` takes them too, to find an image to share. */
   locks: KeyedMutex
 }
 
@@ -31,7 +31,7 @@ export class Removal {
     })
   }
 
-  /** Removes those that no row names. */
+  /** Removes the checkpoints among these that no row names. */
   async removeCheckpoints(checkpoints: readonly Pick<Checkpoint, 'id' | 'orgId'>[]): Promise<void> {
     const { store, sandboxes } = this.#context
     if (checkpoints.length === 0) return
@@ -50,7 +50,7 @@ export class Removal {
     for (const { orgId, id } of unused) await this.remove(orgId, id)
   }
 
-  /** Those of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
+  /** Removes the sandboxes of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
   async removeBuildSandboxes(): Promise<void> {
     const { sandboxes, log } = this.#context
     for (const { id, orgId } of await sandboxes.ofBuilds()) {
@@ -60,7 +60,7 @@ export class Removal {
     }
   }
 
-  /** Layers and checkpoints that builds have made and no row names. */
+  /** Removes layers and checkpoints that builds have made and no row names. */
   async removeUnknown(): Promise<void> {
     const { store, sandboxes } = this.#context
     await store.deleteUnusedLayers()

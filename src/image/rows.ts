@@ -14,7 +14,7 @@ import type { ImageServiceDeps } from './service.ts'
 interface RowsContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'sandboxLimits'> {
   names: ImageNames
   files: BuildFiles
-  /** By organisation: what finds an image to share, and what removes one that nobody needs. */
+  /** By organisation; `Removal` takes them too, so that an image that is shared is not removed meanwhile. */
   locks: KeyedMutex
 }
 

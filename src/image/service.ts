@@ -72,7 +72,7 @@ export class Images {
     this.#recorded = new RecordedBuilds({ ...deps, files, removal: this.#removal, originOf })
   }
 
-  /** Removes what a crash has left, goes on with detached builds, and starts the clock. The sandbox service has been started. */
+  /** Removes what a crash has left, goes on with detached builds, and starts the clock. Call after the start of the sandbox service. */
   async start(): Promise<void> {
     const { store, log } = this.#deps
     const building = await store.imagesIn('building')
@@ -105,7 +105,7 @@ export class Images {
     return await this.#recorded.track(this.#obtainBuilt(orgId, manifest, options, name))
   }
 
-  /** The same in the background: returns an image that is `building`. */
+  /** Builds in the background: returns an image that is `building`. */
   async createDetached(orgId: string, name: string, manifest: Manifest, options: CreateOptions = {}): Promise<Image> {
     assertName(name)
     const image = await this.#rows.findOrInsert(orgId, manifest, { name, isDetached: true, ...options })
@@ -129,7 +129,7 @@ export class Images {
     return await this.#recorded.track(this.#recorded.finish(image, options, { archive }))
   }
 
-  /** All images of an organisation, or those with a name, newest first. They are read as they are taken. */
+  /** All images of an organisation, or those with a name, newest first, read page by page. */
   list(orgId: string, isNamed = false): AsyncIterable<Image> {
     return imagesOf(this.#deps.store, { orgId, isNamed })
   }
@@ -141,7 +141,7 @@ export class Images {
     return image
   }
 
-  /** By name or id; of another organisation only what that has published, by its name. */
+  /** By name or id; of another organisation only a published image, by name. */
   async getReadable(orgId: string, nameOrId: string): Promise<Image> {
     const image = await this.#names.findReadable(orgId, nameOrId)
     if (image === undefined) throw noImage(nameOrId)
@@ -241,7 +241,7 @@ export class Images {
     return nameOrId === 'base' ? undefined : await this.#findUsable(orgId, nameOrId, defined({ signal }))
   }
 
-  /** Nobody else can start from an image whose checkpoint is private: a publication, or its end, was cut off. */
+  /** Makes public images private whose checkpoint is private: a crash has cut off `publish`. */
   async #settlePublications(): Promise<void> {
     const { store, sandboxes, log } = this.#deps
     for await (const { id, orgId, checkpointId = '' } of imagesOf(store, {})) {
@@ -300,7 +300,7 @@ export class Images {
     return await this.#recorded.finish(image, defined({ signal, onEvent }))
   }
 
-  /** What a build begins with. A defined image is built first, outside of the count of builds, which this one waits for, too. */
+  /** What a build begins with. A defined base is built first, before this build takes a permit: the base needs one itself. */
   async #findOrigin(orgId: string, base: string, follower: Follower): Promise<Origin> {
     const image =
       base === 'base'

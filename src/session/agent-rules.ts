@@ -113,7 +113,7 @@ export class AgentRules {
     }
   }
 
-  /** The message whose turn runs and is to end. */
+  /** The message of the running turn, if that is to end. */
   get #interruptedId(): string | undefined {
     const { turn, session } = this.#state
     return turn && session.interruptedMessageId === turn.messageId ? turn.messageId : undefined
@@ -168,7 +168,7 @@ export class AgentRules {
       return this.#lose(processId, 'it is not there any more')
     }
     const isRunning = sandbox?.status === 'running'
-    // Otherwise it fell asleep meanwhile, or is lost: the next inspection sees which.
+    // Otherwise it fell asleep meanwhile, or is lost: the next inspection finds which.
     const counts = isRunning || this.#decision.isWakeWanted
     if (!isRunning && this.#decision.isWakeWanted && isShortage(error))
       return this.#decision.waitOrFail(error, wakeFailedText)

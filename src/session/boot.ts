@@ -14,10 +14,10 @@ import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
 import type { Instructions, SessionStore } from './store.ts'
 
-/** How long a boot waits for one before it. */
+/** How long a boot waits for an earlier boot of the same sandbox. */
 const settleMs = 60_000
 const skillWritesAtOnce = 8
-/** Output of the agent that is kept while the server is away: more than the longest line, or it could never end. */
+/** The guest retains more than the longest line of the agent, so that a line can end while the server is away. */
 const agentKeepSlackBytes = 4 * 1024 * 1024
 
 interface BootDeps {
@@ -44,9 +44,8 @@ export async function ensureSandbox(deps: BootDeps, session: Session, signal: Ab
 }
 
 /**
- * Agents that run in the sandbox. Before the session's own is started those are none of its own: they came with the memory of a
- * checkpoint, hold a token of another sandbox or of the past, and belong to a turn that is not this session's; or nobody
- * heard that they were started.
+ * Agents that run in the sandbox. Those that run before the session starts its own are strangers: they came with the memory of a
+ * checkpoint, hold another token and work on a turn of another session; or the answer to their start was lost.
  */
 export async function runningAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<string[]> {
   const processes = await sandboxes.exec.list(orgId, sandboxId, 'internal')
@@ -62,7 +61,7 @@ export async function endAgents(
   for (const id of processIds) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL, 'internal')
 }
 
-/** A fork has the source's skills, which may have changed since. */
+/** Does nothing for a fork: it has the skills of its source on disk, which the agent may have changed. */
 export async function writeSkills(
   { sandboxes, store }: { sandboxes: SandboxService; store: SessionStore },
   session: Session,
@@ -180,7 +179,7 @@ export class StartPermit {
   #release: Release | undefined
   #timer: NodeJS.Timeout | undefined
 
-  /** Shares `semaphore` with the other sessions, by organisation. */
+  /** All sessions share `semaphore`, by organisation. */
   constructor(semaphore: Semaphore, orgId: string, permitMs: number, signal: AbortSignal) {
     this.#semaphore = semaphore
     this.#orgId = orgId
@@ -197,7 +196,7 @@ export class StartPermit {
     if (this.isHeld || this.#signal.aborted) return
     this.#release = await this.#semaphore.acquire({ key: this.#orgId, signal: this.#signal }).catch(() => undefined)
     if (!this.isHeld) return
-    // From here on, so that a sandbox that is slow to take the skills holds up no other session either.
+    // The permit's time begins here, so that a sandbox that takes files slowly holds up no other session either.
     this.#timer = setTimeout(() => this.release(), this.#permitMs).unref()
   }
 

@@ -10,7 +10,7 @@ const pageRows = 1000
 
 type HistoryStore = Pick<SessionStore, 'messages' | 'events' | 'histories' | 'historyBytes'>
 
-/** All messages of a session, oldest first, in pages: it holds one, and lets others go first before it reads the next. */
+/** All messages of a session, oldest first, in pages. Holds one page, and yields to other readers before it reads the next. */
 export function messagePages(store: HistoryStore, pages: FairYield, sessionId: string): AsyncGenerator<Message[]> {
   return rowPages(
     (page) => store.messages(sessionId, page),
@@ -28,14 +28,14 @@ export function eventPages(store: HistoryStore, pages: FairYield, sessionId: str
   )
 }
 
-/** All that a session has said and done: megabytes, of which no read holds up the others. */
+/** All messages and events of a session, which can be megabytes. Reads them in pages, so that other reads go on. */
 export async function readHistory(store: HistoryStore, pages: FairYield, sessionId: string): Promise<History> {
   const messages = await Array.fromAsync(messagePages(store, pages, sessionId))
   const events = await Array.fromAsync(eventPages(store, pages, sessionId))
   return { messages: messages.flat(), events: events.flat() }
 }
 
-/** The histories of sessions in their order: of many short ones at once, of a long one in pages. */
+/** The histories of sessions in their order. Reads many short ones at once, a long one in pages. */
 export async function readHistories(
   store: HistoryStore,
   pages: FairYield,
@@ -77,8 +77,7 @@ export type ExportRecord =
 const pageStreamEvents = 16
 
 /**
- * Messages, then session events, then the stream as it stood when the export began: what a session says meanwhile is for the
- * next one. Holds one page.
+ * Messages, then session events, then the stream up to the newest event at the start of the export. Holds one page.
  */
 export async function* exportRecords(
   store: SessionStore,
@@ -98,12 +97,12 @@ export async function* exportRecords(
   }
 }
 
-/** Of one organisation: searches that wait for the one that runs. */
+/** Searches of one organisation that wait for the one that runs. */
 const waitingMax = 8
-/** What one takes, about, when it looks into as much as it may. */
+/** About what the longest search takes. */
 const searchSeconds = 1
 
-/** Runs one search of an organisation at a time: each looks into megabytes. */
+/** Runs one search of an organisation at a time: each reads megabytes. */
 export class Searches {
   readonly #semaphore = new Semaphore({ permitsPerKey: 1 })
 

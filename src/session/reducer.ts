@@ -50,17 +50,14 @@ export function reduce(state: SessionState, input: Input, context: ReduceContext
   return { state: reducer.state, change: transaction.isEmpty ? undefined : transaction.change, effects }
 }
 
-/** The sandbox to keep awake: there is work for it. */
+/** The sandbox that work keeps awake. */
 export function awakeSandboxId(state: SessionState): string | undefined {
   const { activity, status, sandboxId } = state.session
   const isDriven = status === 'running' && activity !== 'failed' && !state.run.isEnding
   return isDriven && state.run.step !== undefined && hasWork(state) ? sandboxId : undefined
 }
 
-/**
- * Nothing is under way, and the store knows all that matters. What the store does not know: a loss that was reported, and that
- * the restarts of an idle agent are used up.
- */
+/** Nothing is under way, and `run` has nothing that the store lacks: a reported loss, or restarts of an idle agent that are used up. */
 export function isAtRest(run: RunnerState): boolean {
   return run.step === undefined && run.lostSandboxId === undefined && run.idleRestarts < idleRestartsMax
 }
@@ -204,7 +201,7 @@ class Reducer extends Decision {
     }
   }
 
-  /** The reducer has begun the next step itself when it returns `decided`. */
+  /** Returns `decided` when it has begun the next step itself. */
   #endStep(input: StepResult): 'decided' | void {
     const transaction = this.transaction
     const { session, run, sandboxReady } = this.state
@@ -217,7 +214,7 @@ class Reducer extends Decision {
       case 'inspected':
         transaction.setRun({ isInspectionStale: false })
         // The session may have gone on, or have another sandbox by now.
-        if (session.sandboxId !== input.sandboxId || run.isEnding || this.#stepBeforeInspection()) return
+        if (session.sandboxId !== input.sandboxId || run.isEnding || this.#findStepBeforeInspection()) return
         if (run.isInspectionStale) return
         this.#continueOn(input.sandbox)
         return 'decided'
@@ -251,10 +248,10 @@ class Reducer extends Decision {
   #decide(): void {
     const { session, run } = this.state
     if (run.step !== undefined || run.isEnding || session.status === 'ended') return
-    this.#begin(this.#stepBeforeInspection() ?? { type: 'inspect_sandbox' })
+    this.#begin(this.#findStepBeforeInspection() ?? { type: 'inspect_sandbox' })
   }
 
-  #stepBeforeInspection(): StepEffect | undefined {
+  #findStepBeforeInspection(): StepEffect | undefined {
     const { session, run, sandboxReady } = this.state
     if (run.backOffFailures > 0) return { type: 'back_off', failures: run.backOffFailures }
     if (session.activity === 'failed') return undefined
@@ -268,7 +265,7 @@ class Reducer extends Decision {
     return hasForkCheckpoint ? { type: 'delete_fork_checkpoint' } : undefined
   }
 
-  /** Begins the next step on a sandbox that is in this state now. Undefined stands for one that is gone. */
+  /** Begins the next step on a sandbox that was inspected; undefined for one that is gone. */
   #continueOn(sandbox: SandboxView | undefined): void {
     const { session, run, sandboxReady, hibernated } = this.state
     // The loss of a sandbox that was replaced meanwhile.

@@ -43,7 +43,7 @@ export class SessionRunner {
     this.#repository = new SessionRepository(deps, id, (effects, state) => this.#perform(effects, state))
     this.#context = {
       ...{ ...deps, sessionId: id, orgId, signal },
-      permit: new StartPermit(deps.starts, orgId, deps.timings.agentStartTurnMs, signal),
+      permit: new StartPermit(deps.starts, orgId, deps.timings.agentStartPermitMs, signal),
       capacity: new CapacityWait({ ...deps, orgId, signal }),
       read: () => this.#repository.read(),
       apply: (input) => this.#apply(input),
@@ -54,7 +54,7 @@ export class SessionRunner {
     this.#steps = new Steps(this.#context, this.#attachment)
   }
 
-  /** Takes the session up where the server before, or its creation, left it. */
+  /** Takes the session up where an earlier server, or its creation, left it. */
   start(): void {
     void this.#asAgent(() => this.#serve(() => this.#applyAtLast({ type: 'resume' })))
   }
@@ -62,7 +62,7 @@ export class SessionRunner {
   /** Queues a message. Throws `conflict` when the session has ended or lost its sandbox. */
   async enqueue(content: string, creation?: Creation): Promise<void> {
     await this.#apply({ type: 'message', content, creation })
-    // Behind the start of its turn, so that the answer tells of it. The message is committed: a failure here is not its own.
+    // Waits for the start of the turn, so that the answer has it. The message is committed, so a failure here is not its own.
     await this.#repository.read().catch(() => undefined)
   }
 
@@ -130,7 +130,7 @@ export class SessionRunner {
       if (session.status === 'ended') return
       const stopped = this.#stopDriving()
       await deleteSandbox(sandboxes, session)
-      // A boot under way may have come to its end without noticing; what it left is removed.
+      // A boot under way may have ended without noticing: delete what it left.
       const removed = stopped.then(() => deleteSandbox(sandboxes, session))
       const waited = new AbortController()
       const late = sleep(timings.bootStopMs, 'late' as const, { signal: waited.signal }).catch(() => 'late' as const)
@@ -143,7 +143,7 @@ export class SessionRunner {
     }),
   )
 
-  /** Leaves everything running; another runner can take over. */
+  /** Stops, and leaves sandbox and agent running for another runner. */
   async close(): Promise<void> {
     // A boot under way goes on inside the sandbox service; the next server finds what it left.
     await Promise.race([this.#stopDriving(), sleep(this.#context.timings.bootStopMs, undefined, { ref: false })])
@@ -228,7 +228,7 @@ export class SessionRunner {
     if (!this.#stop.signal.aborted) await this.#apply(input)
   }
 
-  /** What was under way is gone: everything is read again and the session goes on from there. */
+  /** After a step that failed unexpectedly: reads the state again and goes on from there. */
   async #recover(error: unknown): Promise<void> {
     if (this.#stop.signal.aborted) return
     this.#context.log.warn({ err: error, sessionId: this.sessionId }, 'a step of a session failed')
@@ -249,7 +249,7 @@ export class SessionRunner {
     }
   }
 
-  /** What the session needs by itself: whoever has asked for it before is not the one who acts. */
+  /** Runs work in the name of the agent: the client of an earlier request is not its actor. */
   #asAgent<Result>(work: () => Result): Result {
     return acting({ actor: { type: 'agent', id: this.sessionId }, cause: 'agent' }, work)
   }

@@ -3,7 +3,7 @@ import { SessionRunner } from './runner.ts'
 import type { RunnerDeps } from './steps.ts'
 import type { SessionReference } from './store.ts'
 
-/** Keeps a runner for each session that has work, and brings the news of sandboxes to it. */
+/** Keeps a runner for each session that has work, and passes changes of sandboxes to it. */
 export class SessionRunners {
   readonly #deps: RunnerDeps
   readonly #closing: AbortSignal
@@ -20,7 +20,7 @@ export class SessionRunners {
     })
   }
 
-  /** The runner of a session, a new one where it rests. */
+  /** The runner of a session; a new one for a session at rest. */
   of(session: SessionReference): SessionRunner {
     this.#bySandbox.set(session.sandboxId, session)
     const existing = this.#byId.get(session.id)

@@ -63,14 +63,14 @@ const listLimitDefault = 50
 /** Pages of histories, and of streams that are replayed, that all clients together read in one iteration of the event loop. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
-/** How long a creation waits to hear that its checkpoint does not exist. */
+/** How long a creation waits for the check that its checkpoint exists. */
 const checkpointCheckMs = 50
 
 export function createSessionService(deps: SessionDeps): RunningSessionService {
   return new Sessions(deps)
 }
 
-/** Authorises requests. */
+/** Checks and authorises requests. */
 class Sessions implements RunningSessionService {
   readonly #deps: SessionDeps
   readonly #limits
@@ -265,7 +265,7 @@ class Sessions implements RunningSessionService {
 
   async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
     const { status, lastSequence: last } = await this.#findFollowed(orgId, sessionId, options)
-    // A number beyond the newest event is a place that the stream has yet to reach, with events that nobody has seen.
+    // A client may name a number that the stream has yet to reach; it must not miss the events up to there.
     const after = Math.min(options.after, last)
     const exhausted = status === 'ended' && after === last
     const signal = AbortSignal.any([options.signal, this.#closing.signal])
@@ -278,8 +278,8 @@ class Sessions implements RunningSessionService {
   }
 
   /**
-   * The session that an earlier run of the request has made or changed, as it is now. Its runner may not know of it: what that run
-   * committed may have looked like a failure.
+   * The session that an earlier run of the request has made or changed, as it is now. Drives it on: the commit of that run may have
+   * looked like a failure, so that no runner knows of it.
    */
   async #findMade(
     orgId: string,
@@ -299,14 +299,14 @@ class Sessions implements RunningSessionService {
     return assertOwned(await this.#deps.store.head(sessionId, orgId), sessionId, userId)
   }
 
-  /** Of a session that others follow it reads nothing: hundreds connect again at once when a server or a proxy restarts. */
+  /** Reads nothing for a session that others follow: hundreds connect again at once when a server or a proxy restarts. */
   async #findFollowed(orgId: string, sessionId: string, { after, userId }: StreamOptions): Promise<SessionHead> {
     const head = await this.#streams.head(sessionId)
     const isKnown = head !== undefined && head.orgId === orgId && after <= head.lastSequence
     return isKnown ? assertOwned(head, sessionId, userId) : await this.#assertOwned(orgId, sessionId, userId)
   }
 
-  /** For what only the owner may do, and only while the session runs. */
+  /** Throws unless the user owns the session and it runs. */
   async #assertSteerable(orgId: string, sessionId: string, userId: string): Promise<SessionHead> {
     const session = await this.#assertOwner(orgId, sessionId, userId)
     if (session.status === 'ended') throw hasEnded()
@@ -321,7 +321,7 @@ class Sessions implements RunningSessionService {
 
   /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */
   async #assertCheckpoint(orgId: string, checkpointId: string): Promise<void> {
-    // Whoever starts from it hears of a later failure.
+    // The start from it throws a later failure.
     const settled = this.#deps.sandboxes.checkpoints.usable(orgId, checkpointId)
     const checkpoint = await withTimeout(checkpointCheckMs, settled)
     if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)

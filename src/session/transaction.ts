@@ -26,8 +26,8 @@ import {
 import type { SessionChange } from './store.ts'
 
 /**
- * Commits until the end of a turn that write artifacts: a short line makes each write all of them anew. Beyond, what an agent
- * tells is written with the end of its turn, and lost if the server dies before.
+ * Commits of one turn that may write artifacts, since each writes all of them. Later artifacts are written at the end of the turn, and
+ * lost if the server dies before.
  */
 const artifactWritesMax = 200
 const agentExitsMax = 3
@@ -37,7 +37,7 @@ const errorLengthMax = 4000
 const cutAnswerLength = 1000
 const interruptedText = 'The turn was interrupted.'
 const restoredText = 'The sandbox was put back to a checkpoint; the session goes on from there.'
-/** Errors of the agent that mean it will take no message. */
+/** Errors of an agent that will take no message. */
 const configureErrors = new Set(['configure_failed', 'unknown_harness', 'not_configured'])
 /** Errors about what the server wrote; clients can do nothing with them. */
 const lineErrors = new Set(['invalid_command', 'busy'])
@@ -91,7 +91,7 @@ export class Transaction {
     this.state = { ...this.state, session: { ...this.state.session, ...(fields as Partial<Session>) } }
   }
 
-  /** One line of the agent. What is out of order (a second `result`, an event outside of a turn) is left out. */
+  /** Takes one line of the agent. Drops lines that are out of order: a second `result`, an event outside of a turn. */
   take(line: AgentOutput): void {
     if (this.overdraft) return
     const bytes = weightOf(line)
@@ -231,8 +231,8 @@ export class Transaction {
   }
 
   /**
-   * The next step lacks capacity and is tried again. The event has the type of the last step that was done, since the session
-   * still stands there.
+   * The next step lacks capacity and is tried again. The event has the type of the last state that was reached, where the session
+   * still is.
    */
   wait(code: ErrorCode, message: string): void {
     const { session, sandboxReady, hibernated } = this.state

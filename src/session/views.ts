@@ -51,14 +51,14 @@ export class SessionViews {
   }
 }
 
-/** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
+/** Views up to this size do not wait: the buffers of a connection take them, however slowly its client reads. */
 const smallViewBytes = 64 * 1024
-/** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
+/** Unsent views of the largest size that one organisation, and all together, may have in memory. */
 const fullViews = { permitsPerKey: 4, permits: 12 }
-/** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
+/** Unsent views of one session: a browser with its token that reads nothing holds up that session alone. */
 const viewsOfSessionMax = 2
 
-/** Memory for views of sessions, of which each can be megabytes that a client takes as slowly as it likes. */
+/** Bounds the memory of views: each can be megabytes, which a client may read slowly. */
 class ViewMemory {
   readonly #store: Pick<SessionStore, 'historyBytes'>
   /** In bytes of unsent views. */
@@ -74,8 +74,8 @@ class ViewMemory {
   }
 
   /**
-   * Loads views of these sessions once there is room for them, which is free again when they have been both loaded and sent.
-   * Throws an `AbortError` where the client has gone by then: nobody needs them.
+   * Waits for room for views of these sessions and loads them. The room is free again when they are loaded and sent. Throws an
+   * `AbortError` when the client has gone by then.
    */
   async hold<Views>(
     orgId: string,
