@@ -1,5 +1,6 @@
 import { constants } from 'node:os'
 import { isServiceError, ServiceError } from '../errors.ts'
+import type { SessionTimings } from './config.ts'
 import { type Decision, wakeFailedText } from './decision.ts'
 import type { Effect, Input } from './reducer-types.ts'
 import { isShortage } from './shortage.ts'
@@ -17,11 +18,13 @@ export class AgentRules {
   readonly #decision: Decision
   readonly #transaction: Transaction
   readonly #effects: Effect[]
+  readonly #timings: SessionTimings
 
   constructor(decision: Decision) {
     this.#decision = decision
     this.#transaction = decision.transaction
     this.#effects = decision.effects
+    this.#timings = decision.context.timings
   }
 
   get #state(): SessionState {
@@ -31,7 +34,7 @@ export class AgentRules {
   attach(): void {
     this.#transaction.setRun({ connection: newConnection })
     if (this.#state.session.activity === 'starting') {
-      this.#decision.setTimer('late_start', this.#decision.context.timings.agentStartMs)
+      this.#effects.push({ type: 'set_timer', name: 'late_start', ms: this.#timings.agentStartMs })
     }
   }
 
@@ -105,7 +108,7 @@ export class AgentRules {
     if (interruptedId !== undefined && connection.interruptedMessageId !== interruptedId) {
       this.#effects.push({ type: 'send', command: { type: 'interrupt', messageId: interruptedId } })
       this.#setConnection({ interruptedMessageId: interruptedId, escalation: 0 })
-      this.#decision.setTimer('escalate', this.#decision.context.timings.interruptAskMs)
+      this.#effects.push({ type: 'set_timer', name: 'escalate', ms: this.#timings.interruptAskMs })
     }
     if (run.wakesWanted > Math.max(run.wakesServed, connection.wakesReported)) {
       this.#effects.push({ type: 'report_sent', wakes: run.wakesWanted })
@@ -128,10 +131,10 @@ export class AgentRules {
     if (!connection || processId === undefined || interruptedId === undefined) return
     if (connection.interruptedMessageId !== interruptedId) return
     const isFirst = connection.escalation === 0
-    const { interruptSigintMs, retryMaxMs } = this.#decision.context.timings
+    const ms = isFirst ? this.#timings.interruptSigintMs : this.#timings.retryMaxMs
     this.#effects.push({ type: 'signal_agent', processId, signal: isFirst ? SIGINT : SIGKILL })
     this.#setConnection({ escalation: connection.escalation + 1 })
-    this.#decision.setTimer('escalate', isFirst ? interruptSigintMs : retryMaxMs)
+    this.#effects.push({ type: 'set_timer', name: 'escalate', ms })
   }
 
   killLate(): void {
@@ -139,7 +142,7 @@ export class AgentRules {
     if (!run.connection || session.activity !== 'starting' || session.agentProcessId === undefined) return
     this.#effects.push({ type: 'signal_agent', processId: session.agentProcessId, signal: SIGKILL })
     // Again, since the signal may fail.
-    this.#decision.setTimer('late_start', this.#decision.context.timings.agentStartMs)
+    this.#effects.push({ type: 'set_timer', name: 'late_start', ms: this.#timings.agentStartMs })
   }
 
   /** Its process has ended. */

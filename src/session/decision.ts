@@ -1,6 +1,6 @@
 import { isServiceError } from '../errors.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
-import type { Effect, SandboxView, TimerName } from './reducer-types.ts'
+import type { Effect, SandboxView } from './reducer-types.ts'
 import { isShared, isShortage } from './shortage.ts'
 import type { SessionState } from './state.ts'
 import { Transaction, type TransactionContext } from './transaction.ts'
@@ -40,10 +40,6 @@ export class Decision {
   /** A client has restored it to a checkpoint, and the session has not accepted that yet. */
   isRestored(sandbox: SandboxView | undefined): boolean {
     return sandbox !== undefined && sandbox.restores !== this.state.session.sandboxRestores
-  }
-
-  setTimer(name: TimerName, ms: number): void {
-    this.effects.push({ type: 'set_timer', name, ms })
   }
 
   /** A step that lacks capacity is tried again until the deadline; any other failure is the session's. */

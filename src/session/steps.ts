@@ -3,7 +3,6 @@ import { backOff } from '../lib/async/retry.ts'
 import type { Semaphore } from '../lib/async/semaphore.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
-import type { Sandbox } from '../sandbox/index.ts'
 import type { AgentAttachment } from './agent-attachment.ts'
 import {
   endAgents,
@@ -61,7 +60,7 @@ export class Steps {
     const { sandboxId } = session
     switch (effect.type) {
       case 'inspect_sandbox':
-        return { type: 'inspected', sandboxId, sandbox: await this.#find(session) }
+        return { type: 'inspected', sandboxId, sandbox: await findSandbox(this.#context.sandboxes, session) }
       case 'boot':
         return await this.#attempt('The sandbox could not be started', session, effect.queues, () =>
           this.#boot(session),
@@ -108,7 +107,7 @@ export class Steps {
     } catch (error) {
       const { sandboxId } = session
       // The sandbox may have ended while a call was at work on it.
-      const sandbox = isServiceError(error) ? undefined : await this.#find(session)
+      const sandbox = isServiceError(error) ? undefined : await findSandbox(this.#context.sandboxes, session)
       const fault = sandbox?.status === 'error' ? sandbox.reason : undefined
       return { type: 'step_failed', sandboxId, what, error, fault, processId }
     }
@@ -130,7 +129,7 @@ export class Steps {
     const { sandboxId } = session
     // This call waits for a restore that is under way. A restore that failed is not counted any more.
     const agents = await runningAgents(sandboxes, session)
-    const restores = (await this.#find(session))?.restores
+    const restores = (await findSandbox(this.#context.sandboxes, session))?.restores
     if (restores === undefined || restores === session.sandboxRestores) {
       return { type: 'restore_accepted', sandboxId, restores: undefined }
     }
@@ -176,9 +175,5 @@ export class Steps {
     await sandboxes.files.mkdir(orgId, session.sandboxId, session.agentConfig.cwd, { user: 'root' })
     if (!(await this.#context.read()).agentReady) await writeSkills(this.#context, session)
     return { type: 'step_done' }
-  }
-
-  async #find(session: Session): Promise<Sandbox | undefined> {
-    return await findSandbox(this.#context.sandboxes, session)
   }
 }
