@@ -10,7 +10,6 @@ install_base_image() {
   local recipe id new
   recipe=$(base_recipe)
   if [ "$ATOLL_FRESH_BASE" = no ]; then
-    [ "$recipe" != "$(cat "$ATOLL_IMAGE_DIR/base/recipe" 2>/dev/null)" ] || name_by_content base
     id=$(image_made_by base "$recipe")
     if [ -n "$id" ]; then
       select_image base "$id"

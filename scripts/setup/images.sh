@@ -61,18 +61,6 @@ image_made_by() {
   done
 }
 
-# name_by_content NAME: earlier versions named images by their recipe or version. The current one, if it is such, is copied to the
-# name of its content; sandboxes and checkpoints that stand on the old folder keep it.
-name_by_content() {
-  local name=$1 id new
-  id=$(current_image "$name")
-  if [ -z "$id" ] || is_tree_hash "$id"; then return; fi
-  new=$(new_image_folder)
-  cp --archive --reflink=auto --no-target-directory "$ATOLL_IMAGE_DIR/$name-$id" "$new"
-  publish_image "$new" "$name"
-  say "$name-$id of an earlier version is now $name-$(current_image "$name"), by its content"
-}
-
 is_tree_hash() { [[ $1 =~ ^[0-9a-f]{32}$ ]]; }
 
 # select_image NAME ID: points the link NAME at NAME-ID. A rename replaces it: at no moment is there no link.
