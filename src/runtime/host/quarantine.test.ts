@@ -105,7 +105,8 @@ test('quarantine: an unreadable record keeps its disk and all layers, and is tak
   await writeFile(file, text.slice(0, 20))
   const report = await host.start()
   assert.deepEqual(report.lost, ['sb-21'])
-  assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: 'sb-21', reason: 'unreadable' }])
+  const fault = 'it is damaged'
+  assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: 'sb-21', reason: 'unreadable', fault }])
   const left = async () => [
     ...(await host.disksOf('sb-21')),
     ...(await host.layers()),
@@ -117,7 +118,7 @@ test('quarantine: an unreadable record keeps its disk and all layers, and is tak
   assert.deepEqual((await host.start()).takenBack, [])
   assert.deepEqual(await left(), ['sb-21', 'cp-deleted', 'sb-21.abcd'])
   const [item] = await quarantinedIn(host.dataDir)
-  assert.equal(item?.record, undefined)
+  assert.deepEqual([item?.record, item?.fault], [undefined, fault])
   await writeFile(item?.file ?? '', text)
   const mended = await host.start()
   assert.deepEqual([mended.takenBack, mended.dormant.length], [['sb-21'], 21])
