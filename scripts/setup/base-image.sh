@@ -105,7 +105,7 @@ add_node() {
 
 # What the driver mounts over. The image is never written to, so they must exist in it.
 add_mount_points() {
-  local root=$1 file
+  local root=$1
   mkdir -p "$root/workspace" "$root/.atoll/run" "$root/.atoll/agent"
   : >"$root/.atoll/guest"
   # The names of the machine that built the image have no business in it.

@@ -4,6 +4,7 @@
 
 open_image_dir() {
   # The folder above is usually the data directory of the first server: others may pass through it, not look around.
+  # shellcheck disable=SC2174 # those above that one get the mode of all folders
   [ -d "$(dirname "$ATOLL_IMAGE_DIR")" ] || mkdir --parents --mode=711 "$(dirname "$ATOLL_IMAGE_DIR")"
   mkdir --parents "$ATOLL_IMAGE_DIR"
   exec 9>"$ATOLL_IMAGE_DIR/.setup.lock"

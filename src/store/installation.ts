@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely'
 import type { Database } from './schema.ts'
 
-/** The installation of a database, which may be empty or of a version without this table. */
+/** The installation of a database, which may be empty. */
 export async function readInstallation(db: Kysely<Database>): Promise<string | undefined> {
   const { rows } = await sql<{ there: boolean }>`select to_regclass('installation') is not null as there`.execute(db)
   if (rows[0]?.there !== true) return undefined

@@ -115,7 +115,7 @@ export function textOf(record: object): string {
 export type ReadRecord<T> = (text: string, id: string) => { record: T } | { fault: string }
 
 export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) =>
-  read<SandboxRecord>(text, id, (record) => ({
+  checked<SandboxRecord>(text, id, (record) => ({
     ...faultyParts(record),
     ...faultyImages(record),
     generation: typeof record.generation !== 'string',
@@ -124,12 +124,12 @@ export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) =>
   }))
 
 export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) =>
-  read<CheckpointRecord>(text, id, (record) => ({
+  checked<CheckpointRecord>(text, id, (record) => ({
     ...faultyParts(record),
     ...(record.memory === undefined ? {} : faultyImages(record.memory)),
   }))
 
-function read<T extends { id: string }>(
+function checked<T extends { id: string }>(
   text: string,
   id: string,
   faulty: (record: T) => Record<string, boolean>,
