@@ -124,6 +124,22 @@ test('quarantine: an unreadable record keeps its disk and all layers, and is tak
   assert.deepEqual([mended.takenBack, mended.dormant.length], [['sb-21'], 21])
 })
 
+test('quarantine: records without a format keep their disks, and the refusal of many says why they cannot be read', async (t) => {
+  const host = await makeHost(t, [])
+  const strip = async (id: string) => {
+    const file = `${host.dataDir}/sandboxes/${id}.json`
+    const { format: _, ...record } = JSON.parse(await readFile(file, 'utf8')) as { format: number }
+    await writeFile(file, JSON.stringify(record))
+  }
+  await strip('sb-1')
+  const [one] = (await host.start()).quarantined
+  assert.match(one?.fault ?? '', /^it has no format: a version of Atoll before 0\.1\.0 has written it$/)
+  assert.deepEqual(await host.disksOf('sb-1'), ['sb-1'])
+  for (const id of host.manyIds.slice(1)) await strip(id)
+  const words = /\d+ whose record cannot be read \(it has no format: a version of Atoll before 0\.1\.0 has written it\)/
+  await assert.rejects(host.start(), { code: 'unavailable', message: words })
+})
+
 test('quarantine: a disk or layer without a record is kept', async (t) => {
   const host = await makeHost(t, [], ['cp-1'])
   await rm(`${host.dataDir}/sandboxes/sb-1.json`)
