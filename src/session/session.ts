@@ -57,7 +57,7 @@ export interface Session {
   outputTokens: number
   /**
    * The sum of what each call has cost when it was made, in billionths of a US dollar. Absent when that is not known of all of
-   * them: the model had no price, or an older version has counted them.
+   * them: the model had no price.
    */
   costNanoUsd?: number
   createdAt: Date

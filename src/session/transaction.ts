@@ -368,7 +368,7 @@ function missingResult(turn: TurnState, subtype: ResultSubtype, text: string): S
     result: text,
     num_turns: 0,
     duration_ms: 0,
-    usage: { input_tokens: 0, output_tokens: 0 },
+    usage: { input_tokens: 0, cache_read_input_tokens: 0, cache_creation_input_tokens: 0, output_tokens: 0 },
     session_id: turn.agentSessionId,
   }
 }
