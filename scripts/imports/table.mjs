@@ -15,7 +15,7 @@ export const table = {
   events: [...base, 'protocol/log-events.ts'],
   sandbox: [...base, 'events'],
   organisation: [...base, 'events'],
-  image: [...base, 'events', 'sandbox/index.ts'],
+  image: [...base, 'protocol/http/images.ts', 'events', 'sandbox/index.ts'],
   session: [...base, 'protocol', 'events', 'sandbox/index.ts'],
 
   // Programs, processes and files of the host, and the terms of self-tests.

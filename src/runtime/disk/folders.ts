@@ -1,7 +1,7 @@
 /** Where things are in the pool: paths relative to it. */
 
-/** Of the `InodeTemplates`, under the name that existing pools have. */
-export const templatesFolder = 'seeds'
+/** Of the `InodeTemplates`. */
+export const templatesFolder = 'templates'
 /** What imports of images under way have: their downloads, and layers that are not whole. */
 export const importsFolder = 'imports'
 /** The snapshots that backups copy, and those that the next one is compared with. */

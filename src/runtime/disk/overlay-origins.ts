@@ -38,11 +38,6 @@ export async function adaptUpper(host: LowersHost, record: MountedDisk): Promise
   await noteLowers(host, record, lowers)
 }
 
-/** Records the present layers and base of a disk; disks of earlier versions lack that. */
-export async function noteCurrentLowers(host: LowersHost, record: MountedDisk): Promise<void> {
-  await noteLowers(host, record, await lowersOf(host, record))
-}
-
 /** The disk may be full. Without the file it is adapted once more. */
 async function noteLowers(host: LowersHost, record: MountedDisk, lowers: string): Promise<void> {
   await writeFile(fileOf(host, record), lowers).catch(() => undefined)

@@ -9,7 +9,7 @@ import type { ImageFolder } from './image-folder.ts'
 import type { Inventory } from './inventory.ts'
 import type { Launcher } from './launcher.ts'
 import type { Limits } from './limits.ts'
-import { basedOn, freshEtc, newGeneration, type SandboxRecord } from './records.ts'
+import { basedOn, newGeneration, type SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
 interface FirstStartOptions {
@@ -46,7 +46,7 @@ export class FirstStart {
       ...disk,
       ...inventory.claim(),
       ...(from === undefined
-        ? { ...current, layers: [], generation: newGeneration(), ...freshEtc }
+        ? { ...current, layers: [], generation: newGeneration() }
         : basedOn(from, current, bootId())),
       ...kind,
     }

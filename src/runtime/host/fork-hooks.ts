@@ -38,8 +38,7 @@ export interface ForkHost {
 export function forkSign(
   { images, cgroups, names }: Pick<ForkHost, 'images' | 'cgroups' | 'names'>,
   { id, generation }: SandboxRecord,
-): ForkSign | undefined {
-  if (generation === undefined) return undefined
+): ForkSign {
   const groups = cgroups.memberFiles(names.cgroup(id)).map((file) => dirname(file))
   return { hostTool: hostToolIn(images.path), generation, hooksDir, groups }
 }
@@ -50,7 +49,6 @@ export async function showGeneration(
   { id, rangeStart, generation }: SandboxRecord,
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
-  if (generation === undefined) return
   const process = ['--pid', String(pid), '--start', String(startTicks)]
   await hostd
     .runTool(['fork-generation', ...process, '--owner', String(rangeStart), '--value', generation])
@@ -67,7 +65,7 @@ export async function runForkHooks(
 ): Promise<string | undefined> {
   try {
     const guest = createGuest((signal) => dialSocket(hostd, names.guestSocket(id), signal))
-    const failures = await failuresOf(guest, { ATOLL_FORK_GENERATION: generation ?? '' })
+    const failures = await failuresOf(guest, { ATOLL_FORK_GENERATION: generation })
     if (failures.length > 0) log(`hooks of sandbox ${id} have failed: ${failures.join('; ')}`)
     return failures.length > 0 ? failures.join('; ') : undefined
   } catch (error) {

@@ -25,7 +25,7 @@ export class LimitFiles {
     await Promise.all([this.write(spec, 'w'), this.writeDiskUse(spec.id, diskBytes, 'w')])
   }
 
-  /** Changes the files of a running sandbox; it may be of an earlier version, and have none. */
+  /** Changes the files of a sandbox. One that does not run, or ends meanwhile, has none. */
   async write(spec: SandboxSpec, flag: 'w' | 'r+' = 'r+'): Promise<void> {
     for (const [name, value] of this.#shownBy(spec)) await write(this.#names, spec.id, name, value, flag)
   }

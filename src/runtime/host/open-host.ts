@@ -4,13 +4,12 @@ import type { KnownResources, ReconcileReport, SandboxExit } from '../../sandbox
 import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
 import { importsFolder } from '../disk/index.ts'
-import { noteCurrentLowers } from '../disk/overlay-origins.ts'
 import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
 import { assemble, type DriverContext, type OpenHost } from './context.ts'
 import { leaveFailedPool } from './failed-pool.ts'
 import { removeFence } from './fence.ts'
-import { nameImages, resolveHostTool } from './image-folder.ts'
+import { resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
 import { renumberCopies } from './renumber.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
@@ -49,7 +48,6 @@ export async function openHost(
       adopt: (record) => running.adopt(record),
       stop: (id) => running.stop(id, sandboxes.get(id)?.slot),
     })
-    await nameImages(inventory, images, (record) => noteCurrentLowers(host, record), log)
     await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
     await cgroups.divideProcessors(names.cgroupRoot)

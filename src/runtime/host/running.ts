@@ -212,8 +212,6 @@ export class RunningSandboxes {
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
-      // Memory of earlier versions comes back without the files of its limits.
-      showLimits(this.#options, record, process),
       showGeneration(this.#options, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
@@ -236,8 +234,7 @@ export class RunningSandboxes {
       await cgroups.thaw(names.cgroup(id))
       if (!(await lazy.adopt(id))) return false
       const isVerified = memory === undefined && this.isVerified(id)
-      // Servers of earlier versions left the guest's folder open.
-      await (isVerified ? closeGuestDir(names, id) : this.#guestAnswers(id, process))
+      if (!isVerified) await this.#guestAnswers(id, process)
     } catch {
       return false
     }
@@ -307,9 +304,8 @@ export class RunningSandboxes {
     await closeGuestDir(names, id)
   }
 
-  /** Servers of earlier versions use this name too. */
   #verifiedFile(id: string): string {
-    return `${this.#options.names.sandboxDir(id)}/trusted`
+    return `${this.#options.names.sandboxDir(id)}/verified`
   }
 }
 

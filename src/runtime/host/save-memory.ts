@@ -82,11 +82,11 @@ export class MemorySaver {
       await pool.snapshot(diskOf(record), layerOf(checkpointId))
     }
     const address = record.memory?.address ?? network.address(record.slot)
-    const { guest, agent, resolvConfBytes } = record
+    const { guest, agent } = record
     const bytes = await imagesBytes(images)
     const saved = { folder, address, bytes, keepConnections: false, guest, unflushed: bootId() }
     const source = record.memory?.bytes === undefined ? undefined : record.memory.folder
-    return { ...saved, ...defined({ agent, resolvConfBytes, source }) }
+    return { ...saved, ...defined({ agent, source }) }
   }
 
   async #dump(
