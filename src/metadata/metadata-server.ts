@@ -2,8 +2,9 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { acting } from '../events/index.ts'
-import { type ErrorCode, ServiceError, isServiceError } from '../errors.ts'
+import { ServiceError, isServiceError } from '../errors.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
+import { statusOf } from '../lib/error-status.ts'
 import { FairConnections } from '../lib/fair-connections.ts'
 import type { Log } from '../lib/log.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
@@ -30,18 +31,6 @@ const defaultLimits = {
 const ownHosts = new Set(['169.254.169.254', '169.254.169.254:80'])
 /** Only a page in a browser, or a proxy that somebody else uses, sends one of these. */
 const foreignHeaders = ['origin', 'forwarded', 'x-forwarded-for'] as const
-
-const statusOfError: Partial<Record<ErrorCode, number>> = {
-  invalid_request: 400,
-  scaling_locked: 403,
-  not_found: 404,
-  sandbox_stopped: 404,
-  conflict: 409,
-  oom_floor: 409,
-  rate_limited: 429,
-  unavailable: 503,
-  no_capacity: 503,
-}
 
 interface Answer {
   status: number
@@ -164,8 +153,9 @@ export class MetadataServer {
   }
 
   #failure(sandboxId: string, socket: Socket, error: unknown): Answer {
-    const status = isServiceError(error) ? statusOfError[error.code] : undefined
-    if (status !== undefined) return { status, body: (error as ServiceError).message }
+    if (isServiceError(error) && error.code !== 'internal_error') {
+      return { status: statusOf[error.code], body: error.message }
+    }
     // The client has left in the middle of its request.
     if (socket.destroyed) return { status: 400, body: 'incomplete request' }
     this.#options.log.error({ err: error, sandboxId }, 'a request to the metadata service failed')

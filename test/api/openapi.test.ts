@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { errorCodes } from '../../src/errors.ts'
-import { statusOf } from '../../src/http/server/errors.ts'
+import { statusOf } from '../../src/lib/error-status.ts'
 import { openApiDocument, openApiFile, openApiText } from '../../src/http/server/openapi.ts'
 import { routes } from '../../src/http/routes/index.ts'
 
@@ -44,7 +44,7 @@ test('openapi: docs/errors.md explains every code with its status, and no other'
   ])
   assert.deepEqual(
     rows,
-    errorCodes.map((code) => [code, statusOf(code)]),
+    errorCodes.map((code) => [code, statusOf[code]]),
   )
 })
 

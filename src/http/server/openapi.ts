@@ -1,12 +1,13 @@
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
-import { streamEventSchema } from '../../protocol/agent.ts'
 import { common } from '../../protocol/http/index.ts'
+import { streamEventSchema } from '../../protocol/agent.ts'
 import { routes as allRoutes } from '../routes/index.ts'
-import { isSessionPath, statusOf } from './errors.ts'
+import { isSessionPath } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
+import { statusOf } from '../../lib/error-status.ts'
 import { ownVersion } from '../../lib/version.ts'
 
 export type Json = null | boolean | number | string | Json[] | SchemaObject
@@ -154,7 +155,7 @@ function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   codes.add('unavailable')
   if (route.body !== undefined) codes.add('too_large')
   if (route.creates) codes.add('conflict').add('idempotency_key_conflict')
-  return Map.groupBy(codes, statusOf)
+  return Map.groupBy(codes, (code) => statusOf[code])
 }
 
 function response(answer: AnswerSpec, schemas: SchemaObject): SchemaObject {
