@@ -3,7 +3,8 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { throwsCode, until, worlds } from './world.ts'
+import { throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeSandbox } = worlds()
 
@@ -33,7 +34,7 @@ test('patch: all run in order at a start, and a failure leaves nothing running',
   })
   assert.ok(!machines.scripts.some((script) => script.includes('never')))
   const told = () => events.filter((event) => event.type === 'patch_applied')
-  await until(() => told().some((event) => event.patchId === failing.id))
+  await eventually(() => told().some((event) => event.patchId === failing.id))
   const exits = told().map(({ sequence, exitCode }) => `${sequence}: ${exitCode}`)
   assert.deepEqual(exits, ['1: 0', '2: 0', '2: 0', '1: 0', '2: 0', '3: 3'])
   assert.equal(told().at(-1)?.output, 'told on stderr')

@@ -8,11 +8,7 @@ import { openStore, type Store } from '../../src/store/index.ts'
 import { killed, startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { cutConnections, execute, freshDatabase, newOrganisation, queueForLock, sandboxOf } from './kit.ts'
-
-/** Until it is so; the limit of the test ends a wait that has no end. */
-async function until(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await sleep(5)
-}
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 async function answers(store: Store): Promise<boolean> {
   return await store.ping().then(
@@ -58,13 +54,13 @@ suite('a store on a PostgreSQL server', () => {
     try {
       await cutConnections(url, 'atoll lock')
       await next.locked
-      await until(() => states.includes('lost'))
+      await eventually(() => states.includes('lost'))
       await refuses(store.ping(), 'unavailable')
       await assert.rejects(store.organisations.defaultOrganisation(), /the connection that keeps other servers/)
     } finally {
       await next.end()
     }
-    await until(() => states.includes('held'))
+    await eventually(() => states.includes('held'))
     await store.ping()
     await store.close()
     assert.deepEqual(states, ['lost', 'held'])
@@ -79,7 +75,7 @@ suite('a store on a PostgreSQL server', () => {
     // As the other server does once it has the lock. It may even have ended before this one is back.
     await execute(url, `update database_holder set server_id = 'another'`)
     await next.end()
-    await until(() => states.includes('gone'))
+    await eventually(() => states.includes('gone'))
     await refuses(store.ping(), 'unavailable')
     await store.close()
     assert.deepEqual(states, ['lost', 'gone'])

@@ -120,9 +120,8 @@ const idempotencyKey = {
 
 function parameters(route: Route, components: Components): Json {
   const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => {
-    const description = defined({ description: pathParameters[name] })
-    const parameter = { name, in: 'path', ...description, required: true, schema: { type: 'string' } }
-    return shared(components, 'parameters', name, parameter)
+    const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
+    return shared(components, 'parameters', name, { ...parameter, ...defined({ description: pathParameters[name] }) })
   })
   const key = route.creates ? [shared(components, 'parameters', idempotencyKey.name, idempotencyKey)] : []
   return [
@@ -164,8 +163,10 @@ function responses(route: Route, components: Components): SchemaObject {
 
 function errorResponse(codes: readonly ErrorCode[], isSession: boolean, components: Components): SchemaObject {
   const words = codes.map((code) => code.replaceAll(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase()))
-  const description = codes.map((code) => `\`${code}\``).join(', ')
-  const answer = { description, body: isSession ? common.sessionError : common.sandboxError }
+  const answer = {
+    description: codes.map((code) => `\`${code}\``).join(', '),
+    body: isSession ? common.sessionError : common.sandboxError,
+  }
   const name = `${isSession ? 'Session' : ''}${words.join('Or')}`
   return shared(components, 'responses', name, response(answer, components))
 }
