@@ -1,8 +1,7 @@
 import { z } from 'zod'
 import { TimeSlice } from '../lib/async/time-slice.ts'
 import { firstFault } from '../lib/first-fault.ts'
-import { exceededBound, type JsonBounds } from '../lib/json.ts'
-import { parseJsonObject } from '../lib/json-values.ts'
+import { type JsonBounds, JsonBoundError, parseJson } from '../lib/json-values.ts'
 import { messageId, shortText, streamEventSchema } from './stream-events.ts'
 
 /**
@@ -141,13 +140,11 @@ export type ParsedLine<T> = { ok: true; value: T } | { ok: false; reason: string
 /** Checks one line that the agent wrote. Never throws: the sandbox is hostile. Yields to the event loop while it reads a long one. */
 export async function readAgentEvent(line: Buffer): Promise<ParsedLine<AgentEvent>> {
   if (line.length <= shortLineBytes) return parseAgentEvent(line.toString('utf8'))
-  const passed = await exceededBound(line, lineBounds)
-  if (passed !== undefined) return { ok: false, reason: boundFaults[passed] }
   let value: unknown
   try {
-    value = await parseJsonObject(line)
-  } catch {
-    return { ok: false, reason: 'not JSON' }
+    value = await parseJson(line, lineBounds)
+  } catch (error) {
+    return { ok: false, reason: error instanceof JsonBoundError ? boundFaults[error.bound] : 'not JSON' }
   }
   return checked(await storableInSlices(value, new TimeSlice()), agentEventSchema)
 }
