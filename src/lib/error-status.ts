@@ -1,6 +1,6 @@
 import type { ErrorCode } from '../errors.ts'
 
-/** The HTTP status of each code (docs/errors.md), of the API, of previews and of the metadata service. */
+/** The HTTP status of each code (docs/use/errors.md), of the API, of previews and of the metadata service. */
 export const statusOf: Readonly<Record<ErrorCode, number>> = {
   invalid_request: 400,
   build_failed: 400,

@@ -39,8 +39,8 @@ test('openapi: what operations share is in the document once, so it stays small'
   assert.ok(openApiText().length < 250 * 1024)
 })
 
-test('openapi: docs/errors.md explains every code with its status, and no other', () => {
-  const text = readFileSync(new URL('../../docs/errors.md', import.meta.url), 'utf8')
+test('openapi: docs/use/errors.md explains every code with its status, and no other', () => {
+  const text = readFileSync(new URL('../../docs/use/errors.md', import.meta.url), 'utf8')
   const rows = [...text.matchAll(/^\| `(\w+)` \| (\d{3}) \|/gm)].map(([, code, status]): [unknown, number] => [
     code,
     Number(status),

@@ -5,7 +5,7 @@ import { heartbeatMs } from '../../protocol/heartbeat.ts'
 import { eventText, type StreamEvent } from '../../session/index.ts'
 import { logEventView } from './log-event-view.ts'
 
-/** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
+/** What a reconnecting `EventSource` waits (docs/use/api.md § Conventions). */
 const retryMs = 3000
 /** Events are sent in parts of this size, to tell a slow client from a stalled one. */
 const partBytes = 64 * 1024
