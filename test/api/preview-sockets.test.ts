@@ -6,7 +6,6 @@ import { readFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { listen } from '../support/listen.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
@@ -54,7 +53,7 @@ test('preview freeze: idle connections close at once; requests under way finish 
     assert.ok(idle.destroyed)
 
     const slow = preview.ask('/slow')
-    while (held.length === 0) await sleep(5)
+    await eventually(() => held.length !== 0)
     const used = dialled.at(-1)
     used?.emit('freeze', 'hibernate')
     assert.equal(used?.destroyed, false)
@@ -75,9 +74,9 @@ test('preview freeze: a safe request that a checkpoint cuts is repeated, one tha
       hanging.asked = 0
       // A kept one that dies under a POST is no failure of ours, and not what is meant here.
       preview.inside.closeIdleConnections()
-      while (dialled.some((connection) => !connection.destroyed)) await sleep(5)
+      await eventually(() => !dialled.some((connection) => !connection.destroyed))
       const answer = preview.ask('/hangs', { method, ...(method === 'POST' ? { payload: 'x' } : {}) })
-      while (hanging.asked < 1) await sleep(5)
+      await eventually(() => hanging.asked >= 1)
       const used = dialled.at(-1)
       used?.emit('freeze', reason)
       used?.destroy()

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { throwsCode, worlds } from './world.ts'
@@ -81,7 +80,7 @@ test('patch: a delete aborts the running one and leaves nothing', async () => {
     [startedId, () => service.checkpoints.start(orgId, id, { id: startedId })],
   ] as const) {
     const outcome = assert.rejects(start(), throwsCode('sandbox_stopped'))
-    while (machines.running.size === 0) await sleep(5)
+    await eventually(() => machines.running.size !== 0)
     await service.delete(orgId, sandboxId)
     await outcome
     assert.equal(machines.running.size, 0)
@@ -99,7 +98,7 @@ test('patch: a stopping server aborts the running one', async () => {
   await service.patches.create(orgId, id, { script: 'hang', strategy: 'on_resume' })
   const starts = [service.wake(orgId, fork.sandbox.id), service.checkpoints.start(orgId, id, {})]
   const outcomes = starts.map((start) => assert.rejects(start, throwsCode('unavailable', /the server stops/)))
-  while (machines.running.size < 2) await sleep(5)
+  await eventually(() => machines.running.size >= 2)
   await service.close()
   await Promise.all(outcomes)
   assert.equal(machines.running.size, 0)

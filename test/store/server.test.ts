@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, suite, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
 import type { LockState } from '../../src/store/lock.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
@@ -91,7 +90,7 @@ suite('a store on a PostgreSQL server', () => {
       if (result.status === 'rejected') assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
     }
     // One that is being cut just now is told to the next call that wants it.
-    while (!(await answers(store))) await sleep(5)
+    await eventually(() => answers(store))
   })
 
   test('newer database: it is refused with a message and left unchanged', async () => {
