@@ -50,19 +50,12 @@ const absolutePath = z.string().min(1).max(4096).startsWith('/')
 const modelName = z.string().min(1).max(200)
 
 const rate = z.number().min(0)
-const price = z
-  .object({
-    inputPerMillion: rate,
-    cacheReadPerMillion: rate.optional(),
-    cacheWritePerMillion: rate.optional(),
-    outputPerMillion: rate,
-  })
-  // During an upgrade the server may be of a version without them.
-  .transform((given) => ({
-    ...given,
-    cacheReadPerMillion: given.cacheReadPerMillion ?? given.inputPerMillion,
-    cacheWritePerMillion: given.cacheWritePerMillion ?? given.inputPerMillion,
-  }))
+const price = z.object({
+  inputPerMillion: rate,
+  cacheReadPerMillion: rate,
+  cacheWritePerMillion: rate,
+  outputPerMillion: rate,
+})
 
 const configureCommandSchema = z.object({
   type: z.literal('configure'),

@@ -8,14 +8,8 @@ const described = <T extends z.ZodType>(schema: T, description: string): T => sc
 
 const usage = z.object({
   input_tokens: described(count, 'All input, including tokens read from and written to a cache'),
-  cache_read_input_tokens: described(
-    count.optional(),
-    'Part of the input: read from a cache. Old agents do not report it',
-  ),
-  cache_creation_input_tokens: described(
-    count.optional(),
-    'Part of the input: written to a cache. Old agents do not report it',
-  ),
+  cache_read_input_tokens: described(count, 'Part of the input: read from a cache'),
+  cache_creation_input_tokens: described(count, 'Part of the input: written to a cache'),
   output_tokens: described(count, 'All that the model has written'),
 })
 
