@@ -3,33 +3,17 @@ import { ServiceError, type ErrorCode } from '../../errors.ts'
 import { statusOf } from '../../lib/error-status.ts'
 import type { SessionErrorType } from '../../protocol/http/common.ts'
 
-/** The Sessions API has fewer types than there are codes. */
-const sessionTypes: Readonly<Record<ErrorCode, SessionErrorType>> = {
-  invalid_request: 'invalid_request',
-  build_failed: 'invalid_request',
-  unauthorized: 'unauthorized',
-  forbidden: 'forbidden',
-  scaling_locked: 'forbidden',
-  quota_exceeded: 'forbidden',
-  signature_invalid: 'forbidden',
-  signature_expired: 'forbidden',
-  not_found: 'not_found',
-  conflict: 'conflict',
-  oom_floor: 'conflict',
-  memory_not_restorable: 'conflict',
-  idempotency_key_conflict: 'conflict',
-  sandbox_stopped: 'conflict',
-  events_expired: 'conflict',
-  too_large: 'invalid_request',
-  patch_failed: 'unavailable',
-  rate_limited: 'rate_limited',
-  internal_error: 'internal_error',
-  not_implemented: 'unavailable',
-  nothing_listening: 'unavailable',
-  unavailable: 'unavailable',
-  no_capacity: 'unavailable',
-  full_checkpoint_unavailable: 'unavailable',
-  disk_full: 'unavailable',
+/** The type of an error in the Sessions API, by status; of all others `unavailable`. */
+const sessionTypes: Readonly<Record<number, SessionErrorType>> = {
+  400: 'invalid_request',
+  401: 'unauthorized',
+  403: 'forbidden',
+  404: 'not_found',
+  409: 'conflict',
+  410: 'conflict',
+  413: 'invalid_request',
+  429: 'rate_limited',
+  500: 'internal_error',
 }
 
 /** Seconds after which a repeat may succeed, where the error does not say. */
@@ -59,7 +43,7 @@ export function sandboxErrorBody(error: unknown): { error: string; code: ErrorCo
 }
 
 function sessionErrorBody({ code, message }: ServiceError): object {
-  return { error: { type: sessionTypes[code], code, message } }
+  return { error: { type: sessionTypes[statusOf[code]] ?? 'unavailable', code, message } }
 }
 
 export const brokenEscape =
