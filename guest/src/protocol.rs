@@ -1,6 +1,5 @@
-//! The wire of docs/guest-protocol.md: JSON lines, frames, requests and faults.
+//! The wire of docs/guest-protocol.md: frames, requests and faults.
 
 pub mod fault;
 pub mod frame;
-pub mod json;
 pub mod request;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::mounts;
 use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use sys::Error;
 
 pub struct Alone {
     hide: PathBuf,

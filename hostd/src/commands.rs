@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 
 use crate::protocol::args::{split_start, Args};
-use crate::sys::{self, Error};
 use crate::{
     fork_generation, inode_numbers, limits, network, open_files, overlay, remove, run_folder, shown_files, subvolume,
     volume,
 };
+use sys::Error;
 
 /// `None` for any other command.
 pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {

@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::network::open_namespace;
-use crate::sys;
 
 /// Of each address. A listener whose queue is full does not answer.
 const TIMEOUT: Duration = Duration::from_secs(2);

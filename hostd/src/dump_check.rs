@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::criu_image::{fields, of_each_entry, Field};
 use crate::process::freeze::members;
 use crate::protocol::args::Args;
-use crate::sys::Error;
+use sys::Error;
 
 /// The kinds of open files (images/fdinfo.proto), those that come back and those that do not or that nobody has tried.
 const KEPT: [u64; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 17, 18, 20];
@@ -82,7 +82,10 @@ fn each(path: &Path, fault: impl Fn(&[u8]) -> Option<String>) -> Result<(), Erro
 }
 
 fn file_fault(entry: &[u8], mounted: u64) -> Option<String> {
-    let Some(file) = fields(entry) else { return Some("CRIU saved an open file that cannot be read".into()) };
+    let file = match fields(entry) {
+        Some(file) => file,
+        None => return Some("CRIU saved an open file that cannot be read".into()),
+    };
     let kind = find(&file, KIND).map_or(0, |field| field.value);
     if !KEPT.contains(&kind) {
         let name =

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::network::open_own_mounts;
 use crate::protocol::args::Args;
-use crate::sys::{self, folder::Folder, Error};
+use sys::{folder::Folder, Error};
 
 const PARENT: &str = "run";
 const FOLDER: &str = "atoll";

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::sys::{Error, O_TMPFILE};
+use sys::{Error, O_TMPFILE};
 
 /// Stays: without a file of such a number, btrfs would continue below it after its next mount.
 const MARK: &str = "mark";

@@ -12,8 +12,8 @@ mod tree;
 use std::path::Path;
 
 use crate::protocol::args::Args;
-use crate::sys::{self, Error};
 use stream::Stream;
+use sys::Error;
 use tar::Tar;
 use tree::{Limits, Tree};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::network::open_own_mounts;
 use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use sys::Error;
 
 const GROUPS: &str = "/sys/fs/cgroup";
 const NAME: &str = "sandbox";

@@ -36,6 +36,8 @@
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
+#![warn(clippy::undocumented_unsafe_blocks)]
+
 mod alone;
 mod commands;
 mod connect;
@@ -58,7 +60,6 @@ mod reserve;
 mod run_folder;
 mod shown_files;
 mod subvolume;
-mod sys;
 mod volume;
 mod within;
 

@@ -9,8 +9,8 @@ use std::os::unix::io::AsRawFd;
 use std::process::{Command, Stdio};
 
 use crate::protocol::args::Args;
-use crate::sys::netlink::{index_of, Mac, Netlink};
-use crate::sys::{self, Error};
+use sys::netlink::{index_of, Mac, Netlink};
+use sys::Error;
 
 const LOOPBACK: &str = "lo";
 /// The name of the link inside.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::mounts;
 use crate::protocol::args::{split_start, Args};
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// mount(2) takes one page of options. The layers are named by number, so that hundreds of them fit.
 const OPTIONS_BYTES_MAX: usize = 4095;
@@ -144,7 +144,7 @@ mod tests {
         let base = ["--target", "/t", "--upper", "/u", "--work", "/w"];
         assert!(parse(&[&base[..], &["--range", "5:10"]].concat()).is_err());
         assert!(parse(&[&base[..], &["--range", "5", "--lower", "0:/b"]].concat()).is_err());
-        let request = parse(&[&base[..], &["--range", "5:10", "--lower", "0:/b"]].concat()).ok().expect("parses");
+        let request = parse(&[&base[..], &["--range", "5:10", "--lower", "0:/b"]].concat()).expect("parses");
         assert_eq!((request.start, request.count, request.lowers.len()), (5, 10, 1));
     }
 }

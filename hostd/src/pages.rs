@@ -16,9 +16,9 @@ use std::os::unix::io::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::protocol::args::Args;
-use crate::sys::folder::Folder;
-use crate::sys::{self, Error, O_TMPFILE};
 use runs::{Run, Runs};
+use sys::folder::Folder;
+use sys::{Error, O_TMPFILE};
 
 /// Of CRIU's images, and the unit in which extents are shared.
 const PAGE_BYTES: usize = 4096;

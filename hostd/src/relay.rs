@@ -27,10 +27,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::protocol::frame;
-use crate::sys::poll::{self, GONE, IN, OUT};
-use crate::sys::socket::{bind_private, connect_without_rights};
-use crate::sys::{self, Error};
 use direction::Direction;
+use sys::poll::{self, GONE, POLLIN, POLLOUT};
+use sys::socket::{bind_private, connect_without_rights};
+use sys::Error;
 use table::Relays;
 
 /// An operation, and a path of a unix socket, which has no more.
@@ -53,10 +53,10 @@ const ENOBUFS: i32 = 105;
 
 /// Makes the relay's socket, for root alone, and serves it from threads of its own.
 pub fn serve(socket: &Path) -> Result<(), Error> {
-    sys::raise_file_limit();
+    sys::raise_file_limit(u64::MAX);
     sys::let_signals_interrupt();
-    let workers =
-        Arc::new(Workers { listener: bind_private(socket)?, relays: Relays::default(), idle: AtomicUsize::new(0) });
+    let listener = bind_private(socket).map_err(|error| Error::io("bind", socket.display(), error))?;
+    let workers = Arc::new(Workers { listener, relays: Relays::default(), idle: AtomicUsize::new(0) });
     workers.start_one()?;
     let look = move || loop {
         thread::sleep(HELD_UP_AFTER);
@@ -170,10 +170,10 @@ fn exchange(server: &UnixStream, guest: &UnixStream) {
             let _ = guest.shutdown(Shutdown::Read);
             return asked.deliver(&mut buffer, limit);
         }
-        if of_server & IN != 0 || of_guest & (OUT | GONE) != 0 {
+        if of_server & POLLIN != 0 || of_guest & (POLLOUT | GONE) != 0 {
             asked.carry(&mut buffer);
         }
-        if of_guest & (IN | GONE) != 0 || of_server & OUT != 0 {
+        if of_guest & (POLLIN | GONE) != 0 || of_server & POLLOUT != 0 {
             answered.carry(&mut buffer);
         }
         if answered.ended && of_guest & GONE != 0 {

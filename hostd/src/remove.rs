@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::protocol::args::Args;
-use crate::sys::folder::Folder;
-use crate::sys::Error;
+use sys::folder::Folder;
+use sys::Error;
 
 const DEPTH_MAX: usize = 128;
 /// Bounds of the mounts on one entry, and of the rounds over a folder that grows meanwhile.
@@ -121,7 +121,7 @@ mod tests {
         let scratch = scratch("deep");
         let deep = scratch.join(vec!["d"; DEPTH_MAX + 2].join("/"));
         fs::create_dir_all(&deep).expect("made");
-        let refusal = remove(&scratch).err().expect("refused").to_string();
+        let refusal = remove(&scratch).expect_err("refused").to_string();
         assert!(refusal.contains("too deep"), "{refusal}");
         fs::remove_dir_all(&scratch).expect("removed");
     }

@@ -10,8 +10,8 @@ use std::io;
 use std::path::Path;
 
 use crate::protocol::args::Args;
-use crate::sys::{self, Error};
 use ranges::{holes_of, Ranges};
+use sys::Error;
 
 /// `_IOWR(0x94, 17, struct btrfs_ioctl_search_args)`.
 const TREE_SEARCH: u64 = 0xd000_9411;

@@ -6,7 +6,7 @@ use std::os::unix::io::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::mounts::mount_points;
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// Makes `folder` a private mount; harmless on a repeat. Mounts below it, made by an earlier version, are moved in and leave the
 /// namespaces that have received them.

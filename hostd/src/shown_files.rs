@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::mounts::{mounts_in, Mount};
 use crate::network::open_own_mounts;
 use crate::process::freeze::members;
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// A process that has a file open at each of so many looks keeps it.
 const LOOKS: u32 = 10;

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::protocol::args::Args;
-use crate::sys::Error;
+use sys::Error;
 
 /// Becomes the program that follows `--`.
 pub fn command(mut words: impl Iterator<Item = OsString>) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::sys::Error;
+use sys::Error;
 
 /// Programs that read hostile bytes need no right.
 const NOBODY: u32 = 65_534;

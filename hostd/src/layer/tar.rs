@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use crate::sys::Error;
+use sys::Error;
 
 const BLOCK: usize = 512;
 /// Of the long names and records of one entry together, and of how many of them there are.

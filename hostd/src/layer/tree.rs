@@ -13,9 +13,9 @@ use std::rc::Rc;
 
 use super::tar::{refused, Entry, Kind};
 use crate::remove::remove_entry;
-use crate::sys::entry::{change_file_mode, has_attribute, set_attribute, S_IFCHR, S_IFIFO};
-use crate::sys::folder::Folder;
-use crate::sys::Error;
+use sys::entry::{change_file_mode, has_attribute, set_attribute, S_IFCHR, S_IFIFO};
+use sys::folder::Folder;
+use sys::Error;
 
 /// Each sandbox has so many ids.
 const ID_MAX: u64 = 65_535;
@@ -49,7 +49,7 @@ pub struct Limits {
     pub folder_bytes: usize,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Report {
     pub files: u64,
     /// Left out.

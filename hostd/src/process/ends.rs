@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::network::start_tick;
-use crate::sys::epoll::Epoll;
-use crate::sys::pidfd::Pidfd;
+use sys::epoll::Epoll;
+use sys::pidfd::Pidfd;
 
 pub struct Ends {
     epoll: Epoll,

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use sys::Error;
 
 const ATTEMPTS_MAX: u32 = 200;
 /// Bound of all attempts together: the sandbox stands still during each.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::freeze::{members, Freezer};
 use crate::protocol::args::Args;
-use crate::sys::{folder::Folder, Error};
+use sys::{folder::Folder, Error};
 
 /// The name of the group, below that of the sandbox. The limits of the sandbox hold in it too.
 const GROUP: &str = "held";

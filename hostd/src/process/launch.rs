@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -31,8 +31,8 @@ use crate::connect;
 use crate::process::ends::Ends;
 use crate::protocol::args::Args;
 use crate::protocol::frame;
-use crate::sys::channel::Channel;
-use crate::sys::{self, Error};
+use sys::channel::Channel;
+use sys::Error;
 
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 const OUTPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -234,7 +234,7 @@ impl Request {
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).stdin(input).stdout(output()).stderr(output());
         // A process group of its own: children of a killed program would keep the pipes open and run on without an owner.
-        unsafe { command.pre_exec(sys::lead_group) };
+        sys::lead_own_group(&mut command);
         let child = command.spawn()?;
         let pid = child.id() as i32;
         if let Some(Program::Killed) = lock(programs).insert(self.id, Program::Running(pid)) {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::protocol::args::Args;
-use crate::sys::pidfd::Pidfd;
-use crate::sys::Error;
+use sys::pidfd::Pidfd;
+use sys::Error;
 
 /// Programs that the server starts on the host and that work for a moment.
 const OWN_PROGRAMS: [&[u8]; 8] =

@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::protocol::args::Args;
-use crate::sys::Error;
+use sys::Error;
 
 const TABLE: &str = "/proc/self/net/unix";
 const GUEST_SOCKET: &[u8] = b"/.atoll/run/guest.sock";
@@ -34,7 +34,8 @@ pub fn command(mut args: Args) -> Result<(), Error> {
     while start.elapsed() < WAIT {
         let table = fs::read(TABLE).map_err(|error| Error::io("read", TABLE, error))?;
         let some_wait = ends(&table, WAITS_TO_BE_ACCEPTED).next().is_some();
-        if !is_connected(pid, &table) && !(some_wait && start.elapsed() < WAIT_FOR_ACCEPTS) {
+        let may_wait = some_wait && start.elapsed() < WAIT_FOR_ACCEPTS;
+        if !may_wait && !is_connected(pid, &table) {
             break;
         }
         sleep(pause);

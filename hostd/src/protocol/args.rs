@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::sys::Error;
+use sys::Error;
 
 pub struct Args {
     pairs: Vec<(String, OsString)>,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn pairs_are_taken_by_name_and_nothing_may_be_left() {
-        let mut given = args(&["--target", "/t", "--lower", "0:/a", "--lower", "7:/b"]).ok().expect("parses");
+        let mut given = args(&["--target", "/t", "--lower", "0:/a", "--lower", "7:/b"]).expect("parses");
         assert_eq!(given.path("target").ok(), Some(PathBuf::from("/t")));
         assert!(given.finish().is_err());
         assert_eq!(given.all("lower").len(), 2);
@@ -129,10 +129,10 @@ mod tests {
     fn a_relative_path_a_missing_value_and_a_repeat_are_refused() {
         assert!(args(&["--target"]).is_err());
         assert!(args(&["target", "/t"]).is_err());
-        assert!(args(&["--target", "t"]).ok().expect("parses").path("target").is_err());
-        assert!(args(&["--target", "/a", "--target", "/b"]).ok().expect("parses").path("target").is_err());
-        assert!(args(&["--target", "/a", "--target", "b"]).ok().expect("parses").paths("target").is_err());
-        assert!(args(&[]).ok().expect("parses").paths("target").is_err());
+        assert!(args(&["--target", "t"]).expect("parses").path("target").is_err());
+        assert!(args(&["--target", "/a", "--target", "/b"]).expect("parses").path("target").is_err());
+        assert!(args(&["--target", "/a", "--target", "b"]).expect("parses").paths("target").is_err());
+        assert!(args(&[]).expect("parses").paths("target").is_err());
     }
 
     #[test]

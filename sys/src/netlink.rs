@@ -1,23 +1,18 @@
 //! The network interfaces of a namespace by rtnetlink(7). Numbers and structures are those of `linux/rtnetlink.h`, `if_link.h`,
 //! `if_addr.h` and `neighbour.h`.
 
+use crate::libc::{self, c_int};
+use crate::owned;
 use std::ffi::{CString, OsStr};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
-use std::os::raw::{c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-
-extern "C" {
-    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn if_nametoindex(name: *const c_char) -> c_uint;
-}
+use std::os::unix::io::RawFd;
 
 const AF_INET: u8 = 2;
 const AF_INET6: u16 = 10;
 const AF_NETLINK: c_int = 16;
-const SOCK_RAW: c_int = 3;
-const SOCK_CLOEXEC: c_int = 0o2000000;
 
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
@@ -48,16 +43,15 @@ pub type Mac = [u8; 6];
 
 /// A socket of the network namespace in which the calling thread is.
 pub struct Netlink {
-    socket: OwnedFd,
+    socket: File,
     sequence: u32,
 }
 
 impl Netlink {
     pub fn open() -> io::Result<Netlink> {
-        match unsafe { socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0) } {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(Netlink { socket: unsafe { OwnedFd::from_raw_fd(fd) }, sequence: 0 }),
-        }
+        // SAFETY: it has no pointers, and its result is a new descriptor.
+        let socket = unsafe { owned(libc::socket(AF_NETLINK, libc::SOCK_RAW | libc::O_CLOEXEC, 0).into()) }?;
+        Ok(Netlink { socket: File::from(socket), sequence: 0 })
     }
 
     /// A pair of links: `name` here, `peer` in the namespace. `AlreadyExists` where one of them is there.
@@ -143,16 +137,11 @@ impl Netlink {
     fn ask(&mut self, message: Message) -> io::Result<()> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);
-        let fd = self.socket.as_raw_fd();
-        if unsafe { super::write(fd, bytes.as_ptr().cast(), bytes.len()) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // A datagram: one write is one request, one read is one answer.
+        let _sent = self.socket.write(&bytes)?;
         let mut answer = [0u8; 8192];
-        let length = unsafe { super::read(fd, answer.as_mut_ptr().cast(), answer.len()) };
-        if length < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        match outcome(&answer[..length as usize]) {
+        let length = self.socket.read(&mut answer)?;
+        match outcome(&answer[..length]) {
             Some(0) => Ok(()),
             Some(number) => Err(io::Error::from_raw_os_error(number)),
             None => Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is no acknowledgement")),
@@ -163,7 +152,8 @@ impl Netlink {
 /// The index of a link in the namespace of the calling thread.
 pub fn index_of(name: &str) -> io::Result<u32> {
     let name = CString::new(OsStr::new(name).as_bytes())?;
-    match unsafe { if_nametoindex(name.as_ptr()) } {
+    // SAFETY: the name ends with NUL and lives as long as this call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
         0 => Err(io::Error::last_os_error()),
         index => Ok(index),
     }

@@ -1,46 +1,30 @@
 //! Waiting for files: `poll`, and events of this process that are waited for like files.
 
-use super::{check, O_CLOEXEC, O_NONBLOCK};
+pub use crate::libc::PollFd;
+use crate::libc::{self, c_int, c_ulong, O_CLOEXEC, O_NONBLOCK};
+use crate::{check, owned};
 use std::fs::File;
 use std::io;
-use std::os::raw::{c_int, c_uint, c_ulong};
-use std::os::unix::io::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::io::{AsRawFd, RawFd};
 use std::time::Duration;
 
 pub const POLLIN: i16 = 1;
 pub const POLLOUT: i16 = 4;
 pub const POLLERR: i16 = 8;
 pub const POLLHUP: i16 = 16;
+/// The other side has closed. poll(2) reports it for all requested events.
+pub const GONE: i16 = POLLERR | POLLHUP;
 
-const F_GETFL: c_int = 3;
-const F_SETFL: c_int = 4;
 const EFD_NONBLOCK: c_int = O_NONBLOCK;
 const FIONREAD: c_ulong = 0x541B;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct PollFd {
-    fd: c_int,
-    events: i16,
-    pub revents: i16,
-}
-
-extern "C" {
-    #[link_name = "eventfd"]
-    fn c_eventfd(initial: c_uint, flags: c_int) -> c_int;
-    fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
-    fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
-    #[link_name = "poll"]
-    fn c_poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
-}
 
 /// An eventfd: a flag that threads wait for with `poll` beside sockets and pipes.
 pub struct Event(File);
 
 impl Event {
     pub fn new() -> io::Result<Event> {
-        let fd = check(unsafe { c_eventfd(0, EFD_NONBLOCK | O_CLOEXEC) })?;
-        Ok(Event(unsafe { File::from_raw_fd(fd) }))
+        // SAFETY: it has no pointers, and its result is a new descriptor.
+        unsafe { owned(libc::eventfd(0, EFD_NONBLOCK | O_CLOEXEC).into()) }.map(|fd| Event(File::from(fd)))
     }
 
     pub fn notify(&self) {
@@ -76,24 +60,36 @@ impl PollFd {
 /// Waits for any of `fds`, at most `timeout`. An interrupted wait is like one in which nothing came.
 pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) {
     // Rounded up, so that a wait for a deadline does not spin through its last millisecond.
-    let round_up = |time: Duration| ((time.as_micros() + 999) / 1000).min(i32::MAX as u128) as c_int;
+    let round_up = |time: Duration| ((time.as_nanos() + 999_999) / 1_000_000).min(i32::MAX as u128) as c_int;
     let milliseconds = timeout.map_or(-1, round_up);
-    if unsafe { c_poll(fds.as_mut_ptr(), fds.len() as c_ulong, milliseconds) } < 0 {
+    // SAFETY: the kernel writes to as many structures as the slice has.
+    if unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as c_ulong, milliseconds) } < 0 {
         for fd in fds {
             fd.revents = 0;
         }
     }
 }
 
+/// Waits until something is found on one of the streams, a signal comes, or the time is over. A stream of which nothing is wanted is not
+/// looked at.
+pub fn wait<S: AsRawFd, const N: usize>(streams: [(&S, i16); N], timeout: Option<Duration>) -> [i16; N] {
+    let mut fds = streams.map(|(stream, wanted)| PollFd::unless_idle(stream, wanted));
+    poll(&mut fds, timeout);
+    fds.map(|fd| fd.revents)
+}
+
 pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {
-    let flags = check(unsafe { fcntl(fd.as_raw_fd(), F_GETFL) })?;
-    check(unsafe { fcntl(fd.as_raw_fd(), F_SETFL, flags | O_NONBLOCK) }).map(|_| ())
+    // SAFETY: both calls have no pointers.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | O_NONBLOCK) }).map(drop)
 }
 
 /// Bytes that wait to be read in a pipe.
 pub fn unread_bytes(fd: &impl AsRawFd) -> usize {
     let mut count: c_int = 0;
-    match check(unsafe { ioctl(fd.as_raw_fd(), FIONREAD, &mut count as *mut c_int) }) {
+    // SAFETY: the kernel writes an int.
+    match check(unsafe { libc::ioctl(fd.as_raw_fd(), FIONREAD, &mut count as *mut c_int) }) {
         Ok(_) => count.max(0) as usize,
         Err(_) => 0,
     }

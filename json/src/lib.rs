@@ -1,4 +1,6 @@
-//! JSON as the protocol needs it: values and their text. `parse` reads them, within limits, from a connection.
+//! JSON as the protocols need it: values and their text. `parse` reads them, within limits, from a connection.
+
+#![forbid(unsafe_code)]
 
 mod parse;
 

@@ -1,55 +1,18 @@
 //! The channel on which the server takes sockets over: the one that its `child_process` opens as `ipc`. Both sides write lines of JSON.
 //! A socket travels with the line that names it.
 
+use crate::libc::{self, c_int, Message, Part, Rights};
 use std::io;
 use std::mem::size_of;
-use std::os::raw::{c_int, c_void};
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
-
-extern "C" {
-    fn sendmsg(fd: c_int, message: *const Message, flags: c_int) -> isize;
-    fn recv(fd: c_int, into: *mut c_void, length: usize, flags: c_int) -> isize;
-    fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
-}
 
 /// Names the descriptor of the channel.
 const VARIABLE: &str = "NODE_CHANNEL_FD";
 const FORMAT_VARIABLE: &str = "NODE_CHANNEL_SERIALIZATION_MODE";
-const SOL_SOCKET: c_int = 1;
 const SCM_RIGHTS: c_int = 1;
 const MSG_DONTWAIT: c_int = 0x40;
 const MSG_NOSIGNAL: c_int = 0x4000;
-const F_SETFD: c_int = 2;
-const FD_CLOEXEC: c_int = 1;
-
-#[repr(C)]
-struct Part {
-    start: *const c_void,
-    length: usize,
-}
-
-/// A msghdr.
-#[repr(C)]
-struct Message {
-    name: *const c_void,
-    name_length: u32,
-    parts: *const Part,
-    part_count: usize,
-    control: *const Rights,
-    control_length: usize,
-    flags: c_int,
-}
-
-/// A cmsghdr with one descriptor.
-#[repr(C)]
-struct Rights {
-    length: usize,
-    level: c_int,
-    kind: c_int,
-    fd: c_int,
-    _padding: c_int,
-}
 
 pub struct Channel(Mutex<OwnedFd>);
 
@@ -60,10 +23,9 @@ impl Channel {
         std::env::remove_var(VARIABLE);
         std::env::remove_var(FORMAT_VARIABLE);
         let fd: RawFd = named?.parse().ok()?;
-        match unsafe { fcntl(fd, F_SETFD, FD_CLOEXEC) } {
-            0 => Some(Channel::new(unsafe { OwnedFd::from_raw_fd(fd) })),
-            _ => None,
-        }
+        crate::set_close_on_exec(fd).ok()?;
+        // SAFETY: the descriptor is open, and nothing else in this process knows it.
+        Some(Channel::new(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     fn new(fd: OwnedFd) -> Channel {
@@ -83,7 +45,7 @@ impl Channel {
 pub fn send_with_socket(channel: RawFd, bytes: &[u8], socket: &impl AsRawFd) -> io::Result<()> {
     let part = Part { start: bytes.as_ptr().cast(), length: bytes.len() };
     let length = size_of::<Rights>() - size_of::<c_int>();
-    let rights = Rights { length, level: SOL_SOCKET, kind: SCM_RIGHTS, fd: socket.as_raw_fd(), _padding: 0 };
+    let rights = Rights { length, level: libc::SOL_SOCKET, kind: SCM_RIGHTS, fd: socket.as_raw_fd(), padding: 0 };
     let message = Message {
         name: std::ptr::null(),
         name_length: 0,
@@ -93,7 +55,8 @@ pub fn send_with_socket(channel: RawFd, bytes: &[u8], socket: &impl AsRawFd) -> 
         control_length: size_of::<Rights>(),
         flags: 0,
     };
-    match unsafe { sendmsg(channel, &message, MSG_NOSIGNAL) } {
+    // SAFETY: the message points to a part and a control message that live as long as this call, with their lengths.
+    match unsafe { libc::sendmsg(channel, &message, MSG_NOSIGNAL) } {
         sent if sent == bytes.len() as isize => Ok(()),
         sent if sent < 0 => Err(io::Error::last_os_error()),
         _ => Err(io::ErrorKind::WriteZero.into()),
@@ -103,7 +66,8 @@ pub fn send_with_socket(channel: RawFd, bytes: &[u8], socket: &impl AsRawFd) -> 
 /// The server acknowledges each socket. Unread, this would fill the channel.
 fn drop_acknowledgements(channel: RawFd) {
     let mut buffer = [0u8; 4096];
-    while unsafe { recv(channel, buffer.as_mut_ptr().cast(), buffer.len(), MSG_DONTWAIT) } > 0 {}
+    // SAFETY: the kernel writes at most as many bytes as the buffer has.
+    while unsafe { libc::recv(channel, buffer.as_mut_ptr().cast(), buffer.len(), MSG_DONTWAIT) } > 0 {}
 }
 
 #[cfg(test)]
@@ -128,6 +92,7 @@ mod tests {
         }
         let fd = channel.0.lock().unwrap().as_raw_fd();
         let mut byte = 0u8;
-        assert!(unsafe { recv(fd, (&mut byte as *mut u8).cast(), 1, MSG_DONTWAIT) } < 0);
+        // SAFETY: the kernel writes at most one byte.
+        assert!(unsafe { libc::recv(fd, (&mut byte as *mut u8).cast(), 1, MSG_DONTWAIT) } < 0);
     }
 }

@@ -1,42 +1,15 @@
 //! Folders by descriptor: operations below one stay on its file system and follow no link.
 
+use crate::libc::{self, c_int, OpenHow, AT_REMOVEDIR, O_CLOEXEC, O_DIRECTORY};
+use crate::libc::{RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV};
+use crate::{done, owned};
 use std::ffi::{CString, OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::mem::size_of;
-use std::os::raw::{c_char, c_int, c_long};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
-
-extern "C" {
-    fn syscall(number: c_long, ...) -> c_long;
-    fn linkat(from: c_int, path: *const c_char, to: c_int, name: *const c_char, flags: c_int) -> c_int;
-    fn unlinkat(folder: c_int, name: *const c_char, flags: c_int) -> c_int;
-}
-
-/// The same on every architecture (asm-generic/unistd.h).
-pub(super) const SYS_OPENAT2: c_long = 437;
-pub(super) const RESOLVE_NO_XDEV: u64 = 0x01;
-pub(super) const RESOLVE_NO_SYMLINKS: u64 = 0x04;
-pub(super) const RESOLVE_BENEATH: u64 = 0x08;
-pub(super) const O_CLOEXEC: u64 = 0o2000000;
-/// Of x86_64 and of the generic table differ.
-#[cfg(target_arch = "aarch64")]
-pub(super) const O_DIRECTORY: u64 = 0o40000;
-#[cfg(not(target_arch = "aarch64"))]
-pub(super) const O_DIRECTORY: u64 = 0o200000;
-const AT_FDCWD: c_int = -100;
-const AT_REMOVEDIR: c_int = 0x200;
-const AT_SYMLINK_FOLLOW: c_int = 0x400;
-
-/// Of openat2(2).
-#[repr(C)]
-pub(super) struct OpenHow {
-    pub flags: u64,
-    pub mode: u64,
-    pub resolve: u64,
-}
 
 pub struct Folder(OwnedFd);
 
@@ -60,19 +33,12 @@ impl Folder {
 
     /// EXDEV where something is mounted there, of the same file system or of another; ENOTDIR or ELOOP where it is no folder.
     pub fn below(&self, name: &OsStr) -> io::Result<Folder> {
-        let name = c_name(name)?;
-        let how = OpenHow {
-            flags: O_DIRECTORY | O_CLOEXEC,
-            mode: 0,
-            resolve: RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH,
-        };
-        let fd = unsafe {
-            syscall(SYS_OPENAT2, self.0.as_raw_fd(), name.as_ptr(), &how as *const OpenHow, size_of::<OpenHow>())
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Folder(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+        self.open_below(name, O_DIRECTORY, 0).map(Folder)
+    }
+
+    /// Opens an entry without a step onto another mount, over a link or upwards.
+    pub(crate) fn open_below(&self, path: &OsStr, flags: c_int, mode: u64) -> io::Result<OwnedFd> {
+        open(self.raw(), path, flags, mode, RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH)
     }
 
     pub fn names(&self) -> io::Result<Vec<OsString>> {
@@ -83,8 +49,9 @@ impl Folder {
     pub fn link(&self, file: &fs::File, name: &OsStr) -> io::Result<()> {
         let path = c_name(OsStr::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
         let name = c_name(name)?;
-        let status = unsafe { linkat(AT_FDCWD, path.as_ptr(), self.0.as_raw_fd(), name.as_ptr(), AT_SYMLINK_FOLLOW) };
-        super::done(status)
+        let flags = libc::AT_SYMLINK_FOLLOW;
+        // SAFETY: both strings end with NUL and live as long as this call.
+        done(unsafe { libc::linkat(libc::AT_FDCWD, path.as_ptr(), self.raw(), name.as_ptr(), flags) })
     }
 
     /// EISDIR for a folder, EBUSY where something is mounted on it.
@@ -103,16 +70,17 @@ impl Folder {
         path.push(b'/');
         path.extend_from_slice(name.as_bytes());
         let path = c_name(&OsString::from_vec(path))?;
-        super::detach_at(&path)
+        crate::mounts::detach_at(&path)
     }
 
-    pub(super) fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
     fn unlink_at(&self, name: &OsStr, flags: c_int) -> io::Result<()> {
         let name = c_name(name)?;
-        super::done(unsafe { unlinkat(self.0.as_raw_fd(), name.as_ptr(), flags) })
+        // SAFETY: the name ends with NUL and lives as long as this call.
+        done(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), flags) })
     }
 
     fn path(&self) -> String {
@@ -120,6 +88,20 @@ impl Folder {
     }
 }
 
-pub(super) fn c_name(name: &OsStr) -> io::Result<CString> {
+/// Opens a file without a way through the links of `/proc/PID/fd`: the kernel lets every thread of a process follow those of the
+/// process, to what other operations have open as another user. Such a way is ELOOP. ENOSYS before Linux 5.6.
+pub fn open_strictly(path: &Path, flags: c_int) -> io::Result<File> {
+    open(libc::AT_FDCWD, path.as_os_str(), flags, 0, RESOLVE_NO_MAGICLINKS).map(File::from)
+}
+
+fn open(folder: RawFd, path: &OsStr, flags: c_int, mode: u64, resolve: u64) -> io::Result<OwnedFd> {
+    let path = c_name(path)?;
+    let how = OpenHow { flags: (flags | O_CLOEXEC) as u64, mode, resolve };
+    let size = size_of::<OpenHow>();
+    // SAFETY: the path ends with NUL, the structure has the given size, and the result is a new descriptor.
+    unsafe { owned(libc::syscall(libc::SYS_OPENAT2, folder, path.as_ptr(), &how as *const OpenHow, size)) }
+}
+
+pub(crate) fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
