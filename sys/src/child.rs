@@ -2,7 +2,8 @@
 
 use crate::libc::{self, c_char, c_int, c_ulong, c_void, FileLimit};
 use crate::{check, done, signals};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -17,6 +18,14 @@ pub const FAULT_USER: i32 = 1 << 17;
 pub fn lead_own_group(command: &mut Command) -> &mut Command {
     // SAFETY: the closure runs in the child after fork(2); it allocates nothing and makes one system call.
     unsafe { command.pre_exec(lead_group) }
+}
+
+/// Has the program of a command join control groups: those whose `cgroup.procs` these files are.
+pub fn join_groups(command: &mut Command, members: Vec<File>) {
+    // Number 0 is the process that writes it.
+    let join = move || members.iter().try_for_each(|mut file| file.write_all(b"0"));
+    // SAFETY: the closure runs in the child after fork(2); it allocates nothing and only writes to descriptors.
+    unsafe { command.pre_exec(join) };
 }
 
 fn lead_group() -> io::Result<()> {

@@ -23,8 +23,8 @@ mod signals;
 pub mod socket;
 mod terminal;
 
-pub use child::{lead_own_group, raise_file_limit, ChildSetup, FAULT_CWD, FAULT_USER};
-pub use error::{Code, Error};
+pub use child::{join_groups, lead_own_group, raise_file_limit, ChildSetup, FAULT_CWD, FAULT_USER};
+pub use error::{Code, Error, TooLarge};
 pub use filesystem::{allocate, available_bytes, has_true_sizes};
 pub use folder::open_strictly;
 pub use libc::{

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, test } from 'node:test'
 import { promisify } from 'node:util'
+import { toolCommand } from '../../src/runtime/hostd/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
@@ -198,13 +199,14 @@ echo kept >"$1/a b/pool/in/file"
 mkfifo "$1/ready" "$1/go"
 unshare --mount --propagation slave sh -c 'echo >"$1/ready"; read -r go <"$1/go"; grep -c "a.040b" /proc/self/mountinfo' - "$1" >"$1/others" &
 read -r ready <"$1/ready"
-"$2" run-folder --dir "$1/a b" && "$2" run-folder --dir "$1/a b" || exit
+"$2" perform "$3" && "$2" perform "$3" || exit
 mount -t tmpfs late "$1/a b/box"
 cat "$1/a b/pool/in/file"
 echo >"$1/go"; wait; cat "$1/others"
 findmnt --noheadings --raw --output TARGET,PROPAGATION | sed -n 's/.*a.x20b//p' | sort`
     const tool = `${imageDir}/hostd/atoll-hostd`
-    const inOwnMounts = ['--mount', '--propagation', 'private', 'sh', '-c', script, '-', folder, tool]
+    const [, , request] = toolCommand(tool, { op: 'make-run-folder', dir: `${folder}/a b` })
+    const inOwnMounts = ['--mount', '--propagation', 'private', 'sh', '-c', script, '-', folder, tool, request]
     const { stdout } = await runFile('unshare', inOwnMounts)
     await rm(folder, { recursive: true })
     // The others have the folder's own mount, with nothing in it.

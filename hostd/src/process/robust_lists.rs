@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::process::freeze::members;
-use crate::protocol::args::Args;
 use sys::Error;
 
 /// `struct robust_list_head`: the first entry, which is the head itself when there is none; an offset; one that is being taken or left.
@@ -24,11 +23,9 @@ struct List {
     content: [u8; HEAD_BYTES],
 }
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let groups: Vec<PathBuf> = args.paths("group")?;
-    args.finish()?;
+pub fn empty(groups: &[PathBuf]) -> Result<(), Error> {
     let mut emptied = Vec::new();
-    for list in members(&groups).into_iter().flat_map(lists_of) {
+    for list in members(groups).into_iter().flat_map(lists_of) {
         let outcome = list.and_then(|list| list.empty().map(|()| emptied.push(list)));
         if let Err(error) = outcome {
             // The processes go on.

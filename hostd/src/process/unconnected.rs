@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::protocol::args::Args;
 use sys::Error;
 
 const TABLE: &str = "/proc/self/net/unix";
@@ -26,9 +25,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The whole table of the host is read each time.
 const PAUSE_MAX: Duration = Duration::from_millis(16);
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let pid: i32 = args.number("pid")?;
-    args.finish()?;
+pub fn await_unconnected(pid: i32) -> Result<(), Error> {
     let start = Instant::now();
     let mut pause = PAUSE_MIN;
     while start.elapsed() < WAIT {

@@ -161,7 +161,7 @@ fn a_cut_ends_the_connections_to_one_guest_whatever_they_carry() {
 #[test]
 fn a_guest_that_is_not_there_is_reported_by_the_number_of_the_error() {
     let (mut server, of_server) = UnixStream::pair().expect("makes a pair");
-    let request = b"\0/no/such/guest.sock";
+    let request = br#"{"op":"connect-guest","path":"/no/such/guest.sock"}"#;
     server.write_all(&(request.len() as u32).to_be_bytes()).expect("writes");
     server.write_all(request).expect("writes");
     relay(of_server, &Relays::default()).expect("answers");

@@ -41,9 +41,9 @@ export async function showGeneration(
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
   if (generation === undefined) return
-  const process = ['--pid', String(pid), '--start', String(startTicks)]
+  const process = { pid, startTicks }
   await hostd
-    .runTool(['fork-generation', ...process, '--owner', String(rangeStart), '--value', generation])
+    .runTool({ op: 'write-fork-generation', process, owner: rangeStart, value: generation })
     .catch((error: unknown) => log(`the generation of sandbox ${id} cannot be shown in it: ${String(error)}`))
 }
 

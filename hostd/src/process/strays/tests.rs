@@ -32,6 +32,11 @@ fn a_tool_is_told_by_its_name_and_a_path_among_its_arguments() {
     assert!(is_tool(&argv(&["mount", "/data/pool.img", "/run/atoll-1"]), &paths));
     assert!(!is_tool(&argv(&["btrfs", "subvolume", "delete", "/run/atoll-12/pool/x"]), &paths));
     assert!(!is_tool(&argv(&["atoll-hostd", "serve", "--socket", "/run/atoll-1/hostd.sock"]), &paths));
+    let freeze = r#"{"groups":["/cgroup/a","/run/atoll-1/a"],"op":"freeze","protocol":1}"#;
+    assert!(is_tool(&argv(&["/opt/atoll-hostd", "perform", freeze]), &paths));
+    assert!(is_tool(&argv(&["atoll-hostd", "perform", r#"{"layers":[{"path":"/run/atoll-1/b"}]}"#]), &paths));
+    assert!(!is_tool(&argv(&["atoll-hostd", "perform", &freeze.replace("/run/atoll-1/", "/run/atoll-12/")]), &paths));
+    assert!(!is_tool(&argv(&["atoll-hostd", "perform", "/run/atoll-1/a"]), &paths));
     assert!(!is_tool(&argv(&["/run/atoll-1/btrfs", ""]), &paths));
     assert!(!is_tool(&argv(&["sleep", "/run/atoll-1"]), &paths));
     assert!(!is_tool(&argv(&[""]), &paths));
