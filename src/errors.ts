@@ -53,3 +53,8 @@ export class ServiceError extends Error {
 export function isServiceError(error: unknown, code?: ErrorCode): error is ServiceError {
   return error instanceof ServiceError && (code === undefined || error.code === code)
 }
+
+/** For `catch` of calls to which a thing that is gone is no failure. */
+export function ignoreNotFound(error: unknown): undefined {
+  if (!isServiceError(error, 'not_found')) throw error
+}

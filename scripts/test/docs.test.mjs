@@ -57,7 +57,10 @@ test('docs: the index has every page of the rooms, and no page lies beside them'
 
 test('docs: pages and headings that sources name exist', () => {
   const sources = globSync(
-    ['{src,test,scripts,deploy,sdk/src,guest/src,hostd/src,sys/src,json/src}/**/*.{ts,mjs,rs,sh}', 'deploy/**/Caddyfile'],
+    [
+      '{src,test,scripts,deploy,sdk/src,guest/src,hostd/src,sys/src,json/src}/**/*.{ts,mjs,rs,sh}',
+      'deploy/**/Caddyfile',
+    ],
     { cwd: root, exclude: ['sdk/src/api.ts'] },
   )
   const named = sources.flatMap((source) =>

@@ -24,7 +24,7 @@ test('agent line: an encoded event is parsed to the same event', () => {
           { type: 'text', text: 'a\n“b”' },
           { type: 'tool_use', id: 'c', name: 'bash', input: { command: 'ls', nested: [{ deep: [1, null] }] } },
         ],
-        usage: { input_tokens: 1, output_tokens: 2 },
+        usage: { input_tokens: 1, cache_read_input_tokens: 0, cache_creation_input_tokens: 0, output_tokens: 2 },
       },
       session_id: 's',
     },

@@ -51,19 +51,12 @@ const messageId = z.string().min(1).max(200)
 const modelName = z.string().min(1).max(200)
 
 const rate = z.number().min(0)
-const price = z
-  .object({
-    inputPerMillion: rate,
-    cacheReadPerMillion: rate.optional(),
-    cacheWritePerMillion: rate.optional(),
-    outputPerMillion: rate,
-  })
-  // During an upgrade the server may be of a version without them.
-  .transform((given) => ({
-    ...given,
-    cacheReadPerMillion: given.cacheReadPerMillion ?? given.inputPerMillion,
-    cacheWritePerMillion: given.cacheWritePerMillion ?? given.inputPerMillion,
-  }))
+const price = z.object({
+  inputPerMillion: rate,
+  cacheReadPerMillion: rate,
+  cacheWritePerMillion: rate,
+  outputPerMillion: rate,
+})
 
 const configureCommandSchema = z.object({
   type: z.literal('configure'),
@@ -121,14 +114,8 @@ const described = <T extends z.ZodType>(schema: T, description: string): T => sc
 
 const usage = z.object({
   input_tokens: described(count, 'All input, including tokens read from and written to a cache'),
-  cache_read_input_tokens: described(
-    count.optional(),
-    'Part of the input: read from a cache. Old agents do not report it',
-  ),
-  cache_creation_input_tokens: described(
-    count.optional(),
-    'Part of the input: written to a cache. Old agents do not report it',
-  ),
+  cache_read_input_tokens: described(count, 'Part of the input: read from a cache'),
+  cache_creation_input_tokens: described(count, 'Part of the input: written to a cache'),
   output_tokens: described(count, 'All that the model has written'),
 })
 

@@ -1,11 +1,11 @@
-import { isServiceError, ServiceError } from '../errors.ts'
-import type { Log } from '../lib/log.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
 import { messagePages } from './history.ts'
+import type { SessionDeps } from './service.ts'
 import { type Message, type Session, type SessionEvent, startedEvent, unusedCounters } from './session.ts'
 import type { SessionStore } from './store.ts'
 
@@ -17,8 +17,8 @@ interface ForkDeps {
 }
 
 /**
- * Writes down a session that goes on from where an idle one stands, with a sandbox that is not started yet. Its checkpoint is its
- * own and goes when that sandbox has started. Throws what the checkpoint throws, with nothing left.
+ * Records a session that goes on from where an idle one stands, with a sandbox that is not started yet. Its checkpoint is its own and
+ * is removed when that sandbox has started. Throws what the checkpoint throws, and leaves nothing then.
  */
 export async function forkSession(
   { store, forkCheckpoints, pages }: ForkDeps,
@@ -62,24 +62,20 @@ function copyOf(
 
 const namePrefix = 'fork '
 
-interface ForkCheckpointDeps {
-  store: SessionStore
-  sandboxes: SandboxService
-  log: Log
-}
+type ForkCheckpointDeps = Pick<SessionDeps, 'store' | 'sandboxes' | 'log'>
 
 type CheckpointRef = Pick<Checkpoint, 'orgId' | 'sandboxId' | 'id'>
 
 /**
- * The checkpoints that forks are made of. Each belongs to a running fork, whose row names it, or to a fork that is being written
- * down; id and name are made of the fork's id before anything is made, so that one whose server died is known by itself:
+ * The checkpoints that forks start from. Each belongs to a running fork, whose row names it, or to a fork that is about to be
+ * recorded. Its id and name derive from the id of the fork, so that one whose server has died can be recognised:
  *
- *     taken ──written down──► the fork's ──its sandbox stands, or it ends──► removed
- *       └── no fork of it was written down, or that one has ended: `sweep` ──────┘
+ *     taken ──fork recorded──► owned ──the sandbox of the fork runs, or the fork ends──► removed
+ *       └── no fork was recorded, or it has ended: `sweep` ─────────────────────────────────┘
  */
 export class ForkCheckpoints {
   readonly #deps: ForkCheckpointDeps
-  /** Of forks that are being written down. */
+  /** Checkpoints of forks that are about to be recorded. */
   readonly #taken = new Set<string>()
   #timer: NodeJS.Timeout | undefined
   #sweeping: Promise<void> | undefined
@@ -88,11 +84,11 @@ export class ForkCheckpoints {
     this.#deps = deps
   }
 
-  /** Takes one for the fork of this id, which `write` writes down. When anything fails none is left, or the next sweep removes it. */
+  /** Takes one for the fork of this id, which `record` records. After a failure none is left, or the next sweep removes it. */
   async take<Result>(
     source: Session,
     forkId: string,
-    write: (checkpoint: Checkpoint) => Promise<Result>,
+    record: (checkpoint: Checkpoint) => Promise<Result>,
   ): Promise<Result> {
     const { orgId, sandboxId } = source
     const id = checkpointIdOf(forkId)
@@ -100,10 +96,10 @@ export class ForkCheckpoints {
     await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId))
     this.#taken.add(id)
     try {
-      return await write(await this.#take(source, { id, name: `${namePrefix}${forkId}` }))
+      return await record(await this.#take(source, { id, name: `${namePrefix}${forkId}` }))
     } catch (error) {
       this.#taken.delete(id)
-      // A failure does not say whether the fork was written down.
+      // After a failure the fork may have been recorded or not.
       await this.#removeUnowned([{ id, orgId, sandboxId, name: `${namePrefix}${forkId}` }])
       throw error
     } finally {
@@ -136,7 +132,7 @@ export class ForkCheckpoints {
     this.#sweeping ??= this.#removeAllUnowned().finally(() => (this.#sweeping = undefined))
   }
 
-  /** Removes those that no fork has any use of. What fails is logged, and tried again by the next sweep. */
+  /** Removes checkpoints that no fork needs. The next sweep tries those again that could not be removed. */
   async #removeAllUnowned(): Promise<void> {
     try {
       await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.named(namePrefix))
@@ -155,16 +151,16 @@ export class ForkCheckpoints {
     }
   }
 
-  /** Clients choose names but no ids: only one whose id and name are those of the same fork is ours to remove. */
+  /** Clients choose names but no ids: a checkpoint is one of these only if both derive from the id of the same fork. */
   async #isOwned({ id, orgId, name }: Pick<Checkpoint, 'id' | 'orgId' | 'name'>): Promise<boolean> {
     const forkId = name.slice(namePrefix.length)
-    // In this order: a fork is written down before it leaves the set.
+    // In this order: a fork is recorded before its checkpoint leaves the set.
     if (name !== `${namePrefix}${forkId}` || id !== checkpointIdOf(forkId) || this.#taken.has(id)) return true
     const fork = await this.#deps.store.head(forkId, orgId)
     return fork?.status === 'running' && fork.checkpointId === id
   }
 
-  /** With memory where that can be had, so that servers of the source run on in the fork; else of the disk alone. */
+  /** With memory where possible, so that servers of the source run on in the fork; else of the disk alone. */
   async #take({ orgId, sandboxId }: Session, { id, name }: { id: string; name: string }): Promise<Checkpoint> {
     const { checkpoints } = this.#deps.sandboxes
     const take = async (kind: CheckpointKind): Promise<Checkpoint> => {
@@ -192,11 +188,7 @@ export async function dropForkCheckpoint(sandboxes: SandboxService, session: Ses
 }
 
 async function removeCheckpoint(sandboxes: SandboxService, { orgId, sandboxId, id }: CheckpointRef): Promise<void> {
-  try {
-    await sandboxes.checkpoints.delete(orgId, sandboxId, id)
-  } catch (error) {
-    if (!isServiceError(error, 'not_found')) throw error
-  }
+  await sandboxes.checkpoints.delete(orgId, sandboxId, id).catch(ignoreNotFound)
 }
 
 function checkpointIdOf(forkId: string): string {

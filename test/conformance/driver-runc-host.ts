@@ -380,7 +380,7 @@ async function files(folder: string, depth = 3): Promise<string[]> {
   for (const entry of entries) {
     const path = `${folder}/${entry.name}`
     // The pool keeps its inode-offset templates, and disks that began as one have its mark.
-    if (['pool.img', 'host.sock', 'seeds', 'mark'].includes(entry.name)) continue
+    if (['pool.img', 'host.sock', 'templates', 'mark'].includes(entry.name)) continue
     // Files of the kernel, which come and go with processes.
     if (path.endsWith('/shown')) continue
     if (entry.isDirectory() && depth > 0) found.push(...(await files(path, depth - 1)))

@@ -2,12 +2,9 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, stat, statfs } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readFile, stat, statfs } from 'node:fs/promises'
 import { afterEach, describe, test } from 'node:test'
 import { promisify } from 'node:util'
-import { toolCommand } from '../../src/runtime/hostd/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
@@ -188,30 +185,6 @@ setInterval(() => undefined, 1000)`
     await runc.driver.close()
     assert.ok(await eventually(async () => (await devices()) === ''))
     await runc.reopen()
-  })
-
-  test('run folder: mounts of an earlier version move into it, out of all namespaces', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'atoll-run-folder-'))
-    const script = `
-mount -t tmpfs run "$1" && mount --make-shared "$1" && mkdir -p "$1/a b/pool" "$1/a b/box/root"
-mount -t tmpfs pool "$1/a b/pool" && mount -t tmpfs root "$1/a b/box/root" && mkdir "$1/a b/pool/in" && mount -t tmpfs in "$1/a b/pool/in"
-echo kept >"$1/a b/pool/in/file"
-mkfifo "$1/ready" "$1/go"
-unshare --mount --propagation slave sh -c 'echo >"$1/ready"; read -r go <"$1/go"; grep -c "a.040b" /proc/self/mountinfo' - "$1" >"$1/others" &
-read -r ready <"$1/ready"
-"$2" perform "$3" && "$2" perform "$3" || exit
-mount -t tmpfs late "$1/a b/box"
-cat "$1/a b/pool/in/file"
-echo >"$1/go"; wait; cat "$1/others"
-findmnt --noheadings --raw --output TARGET,PROPAGATION | sed -n 's/.*a.x20b//p' | sort`
-    const tool = `${imageDir}/hostd/atoll-hostd`
-    const [, , request] = toolCommand(tool, { op: 'make-run-folder', dir: `${folder}/a b` })
-    const inOwnMounts = ['--mount', '--propagation', 'private', 'sh', '-c', script, '-', folder, tool, request]
-    const { stdout } = await runFile('unshare', inOwnMounts)
-    await rm(folder, { recursive: true })
-    // The others have the folder's own mount, with nothing in it.
-    const own = [' private', '/box private', '/box/root private', '/pool private', '/pool/in private']
-    assert.deepEqual(stdout.trimEnd().split('\n'), ['kept', '1', ...own])
   })
 })
 

@@ -291,16 +291,12 @@ class Deadline {
   }
 }
 
-/**
- * Checks an answer: throws its fault, or `unavailable` for an answer of another shape. A guest's `internal_error`, which only
- * older guests send, is `unavailable` too: it is no fault of this server.
- */
+/** Checks an answer: throws its fault, or `unavailable` for an answer of another shape. */
 export async function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): Promise<T> {
   const value = await parseJson(bytes, answerBounds)
   const fault = guestFaultSchema.safeParse(value, firstFault)
   if (fault.success) {
     const { code, message } = fault.data
-    if (code === 'internal_error') throw new ServiceError('unavailable', `the sandbox failed: ${message}`)
     throw new ServiceError(code, message)
   }
   return check(value, schema)

@@ -1,9 +1,6 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { connect, createServer } from 'node:net'
 import { after, test } from 'node:test'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { createGuest } from './index.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 /** In a pid namespace of its own, so that it sees and signals its own processes alone. */
@@ -78,32 +75,4 @@ test('system signal: it ends that process; PID 1 and an agent are refused, and w
   await refuses(guest.systemSignal(1, 9), 'forbidden')
   await guest.spawn({ id: 'agent', argv: ['sleep', '1000'], envs: {}, privatePorts: true })
   await refuses(guest.systemSignal((await guest.process('agent')).pid, 9), 'forbidden')
-})
-
-test('inspection: a guest of an earlier version tells its ports, and says that it knows no more', async () => {
-  const older = createServer((socket) => {
-    socket.once('data', (line: Buffer) => {
-      const { op, port } = JSON.parse(line.toString()) as { op: string; port?: number }
-      const fault = { ok: false, code: 'invalid_request', message: `op: unknown operation '${op}'` }
-      const secret = { ok: false, code: 'forbidden', message: 'port 80 belongs to the agent' }
-      const answer =
-        op === 'ports'
-          ? { ok: true, ports: [80, 22] }
-          : op !== 'check-port'
-            ? fault
-            : port === 80
-              ? secret
-              : { ok: true }
-      socket.end(`${JSON.stringify(answer)}\n`)
-    })
-  })
-  older.listen(0, '127.0.0.1')
-  await once(older, 'listening')
-  const address = older.address()
-  assert.ok(address !== null && typeof address === 'object')
-  const guestOfBefore = createGuest(async () => connect(address.port, '127.0.0.1'))
-  assert.deepEqual(await guestOfBefore.listeners(), [{ port: 22 }])
-  await refuses(guestOfBefore.systemProcesses(), 'not_implemented')
-  await refuses(guestOfBefore.systemSignal(7, 15), 'not_implemented')
-  older.close()
 })

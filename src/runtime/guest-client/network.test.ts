@@ -54,26 +54,7 @@ test('dial: a server on either loopback or on an own address is reached', async 
   }
 })
 
-/** The answers that a guest of an earlier version gives: it does not know the question, and dials. */
-async function olderGuest() {
-  const server = createServer((socket) => {
-    socket.once('data', (line: Buffer) => {
-      const isKnown = (JSON.parse(String(line)) as { op: string }).op === 'dial'
-      const unknown = { ok: false, code: 'invalid_request', message: "op: unknown operation 'check-port'" }
-      socket.write(`${JSON.stringify(isKnown ? { ok: true } : unknown)}\n`)
-      socket.end(isKnown ? 'through the guest' : '')
-    })
-  })
-  const port = await listen(server, '127.0.0.1')
-  const dial = async () => {
-    const socket = await connectLocally(port)
-    assert.ok(socket)
-    return socket
-  }
-  return { server, dial }
-}
-
-test('dial: past the guest, or through it where it alone can connect or is older', async () => {
+test('dial: past the guest, or through it where it alone can connect', async () => {
   const server = createServer((socket) => socket.end('direct'))
   const port = await listen(server, '127.0.0.1')
   const opened: Socket[] = []
@@ -86,10 +67,7 @@ test('dial: past the guest, or through it where it alone can connect or is older
   assert.equal(direct, opened[0])
   assert.equal(await text(direct), 'direct')
   await createGuest(() => machine.dial(), { connect: async () => undefined }).dial(port)
-  const older = await olderGuest()
-  assert.equal(await text(await createGuest(older.dial, { connect }).dial(port)), 'through the guest')
-  assert.equal(opened[1]?.destroyed, true)
-  for (const one of [server, older.server]) one.close()
+  server.close()
 })
 
 test('dial: a connection that a freeze meets before the guest has answered is made again, or refused to sleep', async () => {
