@@ -1,5 +1,5 @@
 import { withTimeout } from '../lib/async/timeout.ts'
-import { parseJsonObject } from '../lib/json-values.ts'
+import { parseJson } from '../lib/json-values.ts'
 import type { DirectoryEntry, FileService, SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
 import type { Input } from './reducer-types.ts'
@@ -168,7 +168,7 @@ async function inspect(place: Place): Promise<string> {
 async function packageFramework(text: string): Promise<string> {
   let manifest: unknown
   try {
-    manifest = await parseJsonObject(Buffer.from(text))
+    manifest = await parseJson(Buffer.from(text))
   } catch {
     return ''
   }

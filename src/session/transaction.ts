@@ -1,7 +1,8 @@
 import type { ErrorCode } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { IdPrefix } from '../lib/id.ts'
-import type { AgentEvent, ResultSubtype, StreamEventData } from '../protocol/agent.ts'
+import type { AgentEvent, ResultSubtype } from '../protocol/agent.ts'
+import type { StreamEventData } from '../protocol/stream-events.ts'
 import type { AgentOutput } from './agent-connection.ts'
 import {
   counted,

@@ -6,8 +6,8 @@ import { test } from 'node:test'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { gatewayPort } from '../../src/runtime/network/index.ts'
 import { Layout } from '../../src/runtime/network/layout.ts'
-import { eventually } from './driver-runc-host.ts'
 import { connects, echoClient, echoServer, ipBatch, NetworkWorld, run, type Namespace } from './network-world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 /** A bridge of the kernel has no more. */
 const bridgePortsMax = 1_023

@@ -8,8 +8,9 @@ import { promisify } from 'node:util'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, type RuncFixture, useRunc } from './driver-runc-host.ts'
+import { type RuncFixture, useRunc } from './driver-runc-host.ts'
 import { create, python, remove, shell, specOf, succeed } from './driver-shell.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const runFile = promisify(execFile)
 const subnet = '10.231.80.0/20'
@@ -30,7 +31,7 @@ async function hold(command: string, args: readonly string[], options: { cwd?: s
   const holder = spawn(command, args, options)
   holders.push(holder)
   const isSleeping = async () => (await readFile(`/proc/${holder.pid}/comm`, 'utf8')) === 'sleep\n'
-  assert.ok(await eventually(isSleeping))
+  await eventually(isSleeping)
 }
 
 async function letGo(): Promise<void> {
@@ -62,7 +63,7 @@ for n in itertools.count():
     open("/root/count", "w").write(str(n))
     time.sleep(0.01)`
     await guest(id).spawn({ id: 'counter', argv: ['/usr/bin/python3', '-c', program], envs: {} })
-    assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/count')).exitCode === 0))
+    await eventually(async () => (await shell(guest(id), 'test -s /root/count')).exitCode === 0)
   }
   const counts = async (id: string) => assert.equal((await guest(id).process('counter')).running, true)
 
@@ -98,7 +99,7 @@ for n in itertools.count():
     }
     assert.equal(await diskOf(fork), fork)
     await remove(runc.driver, id, fork, `cp-${id}`)
-    assert.ok(await eventually(async () => !(await deletedDisks(runc.fixture))))
+    await eventually(async () => !(await deletedDisks(runc.fixture)))
   })
 
   test('disk: one that a process of the host holds is replaced by a copy', async () => {
@@ -126,7 +127,7 @@ for n in itertools.count():
     await remove(runc.driver, id, `cp-${id}`)
     assert.ok(await deletedDisks(runc.fixture), 'what is held stays')
     await letGo()
-    assert.ok(await eventually(async () => !(await deletedDisks(runc.fixture))), 'and goes with who holds it')
+    await eventually(async () => !(await deletedDisks(runc.fixture)), { what: 'and goes with who holds it' })
   })
 
   test('disk: a copy keeps hard links of lower layers, and file watches', async () => {
@@ -141,7 +142,7 @@ watch('/root/d', () => writeFileSync('/root/seen', 'yes'))
 writeFileSync('/root/ready', 'yes')
 setInterval(() => undefined, 1000)`
     await guest(id).spawn({ id: 'watch', argv: ['/usr/local/bin/node', '-e', watch], envs: {} })
-    assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/ready')).exitCode === 0))
+    await eventually(async () => (await shell(guest(id), 'test -s /root/ready')).exitCode === 0)
     await holdRoot(await runc.fixture.pidOf(id))
     await runc.driver.hibernate(id)
     await runc.driver.wake(specOf(id))
@@ -150,7 +151,7 @@ setInterval(() => undefined, 1000)`
     await succeed(guest(id), 'rm -f /root/seen; echo three > /root/d/e/b; touch /root/d/watched')
     assert.equal(await succeed(guest(id), 'cat /root/d/a'), 'three')
     assert.equal(await succeed(guest(id), 'stat -c "%i %h" /root/d/a /root/d/e/b | sort -u | wc -l'), '1')
-    assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/seen')).exitCode === 0))
+    await eventually(async () => (await shell(guest(id), 'test -s /root/seen')).exitCode === 0)
     await runc.driver.restart(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/d/a /root/d/e/b'), 'three\nthree')
     await python(guest(id), 'import shutil; shutil.rmtree("/root/d")')
@@ -183,7 +184,7 @@ setInterval(() => undefined, 1000)`
     await runc.driver.delete(id)
     await letGo()
     await runc.driver.close()
-    assert.ok(await eventually(async () => (await devices()) === ''))
+    await eventually(async () => (await devices()) === '')
     await runc.reopen()
   })
 })

@@ -12,8 +12,9 @@ import type { HostToolRequest } from '../../src/protocol/hostd.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { toolCommand } from '../../src/runtime/hostd/index.ts'
 import { imageDir } from '../support/images.ts'
-import { eventually, useRunc } from './driver-runc-host.ts'
+import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, startPython, succeed } from './driver-shell.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const threads = 500
 
@@ -53,7 +54,7 @@ describe('the runc driver among other processes', () => {
       const lines = await imitate()
       return imitations.every(([name]) => lines.some((line) => line.includes(` ${name} -c `)))
     }
-    assert.ok(await eventually(areCalledSo))
+    await eventually(areCalledSo)
     const imitated = await imitate()
     assert.equal(imitated.length, imitations.length)
     await runc.driver.close()

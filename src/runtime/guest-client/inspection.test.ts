@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 /** In a pid namespace of its own, so that it sees and signals its own processes alone. */
 const machine = await GuestProcess.start({ asInit: true })
@@ -19,10 +20,13 @@ time.sleep(1000)
 async function listening(id: string, address: string, privatePorts = false): Promise<number> {
   await guest.spawn({ id, argv: ['python3', '-c', server, address], envs: {}, privatePorts })
   let port = 0
-  await eventually('it listens', async () => {
-    port = Number((await guest.output(id)).stdout.toString())
-    return port > 0
-  })
+  await eventually(
+    async () => {
+      port = Number((await guest.output(id)).stdout.toString())
+      return port > 0
+    },
+    { what: 'it listens' },
+  )
   return port
 }
 
@@ -41,9 +45,12 @@ test('listeners: an address, the process and its command are told, and private p
 
 test('system processes: all are listed, by whomever they were started, with what they use', async () => {
   await guest.spawn({ id: 'outer', argv: ['sh', '-c', 'sleep 1001 & sleep 1002'], envs: {}, user: 'nobody' })
-  await eventually('both sleep', async () => {
-    return (await guest.systemProcesses()).filter(({ command }) => command.startsWith('sleep 100')).length === 2
-  })
+  await eventually(
+    async () => {
+      return (await guest.systemProcesses()).filter(({ command }) => command.startsWith('sleep 100')).length === 2
+    },
+    { what: 'both sleep' },
+  )
   const all = await guest.systemProcesses()
   const { pid } = await guest.process('outer')
   const inner = all.filter(({ command }) => command.startsWith('sleep 100'))
@@ -61,9 +68,12 @@ test('system processes: all are listed, by whomever they were started, with what
 
 test('system processes: a command of any bytes is text', async () => {
   await guest.spawn({ id: 'bytes', argv: ['bash', '-c', "exec -a $'a\\xff\\x1bb' sleep 1003"], envs: {} })
-  await eventually('it sleeps', async () => {
-    return (await guest.systemProcesses()).some(({ command }) => command === 'a\u{fffd}\u{fffd}b 1003')
-  })
+  await eventually(
+    async () => {
+      return (await guest.systemProcesses()).some(({ command }) => command === 'a\u{fffd}\u{fffd}b 1003')
+    },
+    { what: 'it sleeps' },
+  )
 })
 
 test('system signal: it ends that process; PID 1 and an agent are refused, and what is gone is not found', async () => {

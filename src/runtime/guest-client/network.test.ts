@@ -8,7 +8,8 @@ import { test } from 'node:test'
 import { configureGuest } from './guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import { createGuest } from './index.ts'
-import { connectLocally, eventually, GuestProcess } from './testing/guest-process.ts'
+import { connectLocally, GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -143,18 +144,18 @@ test('dial: the end of either side closes the other', async () => {
   const port = await listen(server, '127.0.0.1')
   const files = await machine.openFiles()
   const first = await guest.dial(port)
-  await eventually('the server has it', async () => accepted.length === 1)
+  await eventually(async () => accepted.length === 1, { what: 'the server has it' })
   first.destroy()
-  await eventually('the server side is closed', async () => accepted[0]?.destroyed === true)
+  await eventually(async () => accepted[0]?.destroyed === true, { what: 'the server side is closed' })
 
   const second = await guest.dial(port)
-  await eventually('the server has it', async () => accepted.length === 2)
+  await eventually(async () => accepted.length === 2, { what: 'the server has it' })
   accepted[1]?.resetAndDestroy()
   second.resume()
   await once(second, 'end')
   second.destroy()
   server.close()
-  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left' })
 })
 
 test('dial: an http agent keeps dialled connections alive', async () => {
@@ -221,7 +222,7 @@ test('connections: all can be closed at any time, and the guest listens on', asy
       .map((socket) => once(socket, 'readable')),
   )
   for (const socket of sockets) socket.destroy()
-  await eventually('the guest has let go', async () => (await machine.openFiles()) <= files)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'the guest has let go' })
   assert.equal((await guest.process('busy')).running, true)
   await guest.release('busy')
   server.close()

@@ -6,7 +6,8 @@ import { test } from 'node:test'
 import type { SpawnRequest } from '../../sandbox/ports/guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import { createGuest } from './index.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -85,7 +86,7 @@ test('run: a connection that breaks is reported, and the process is not started 
     return connection
   })
   const refused = refuses(broken.run(request, options), 'unavailable')
-  await eventually('it has started', async () => (await times()) === 1)
+  await eventually(async () => (await times()) === 1, { what: 'it has started' })
   for (const connection of connections) connection.destroy()
   await refused
   assert.equal((await guest.process(request.id, 20_000)).exitCode, 0)
