@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
-import type { LaunchAnswer, LaunchRequest } from './hostd/hostd-process.ts'
+import type { HostdStatus } from '../protocol/hostd.ts'
 
 export const commandOutputBytesMax = 4 * 1024 * 1024
 const commandTimeoutMsDefault = 30_000
@@ -49,10 +49,31 @@ export class CommandError extends Error {
   }
 }
 
+export interface LaunchRequest {
+  argv: readonly string[]
+  input: string
+  detached: boolean
+}
+
+export interface LaunchAnswer {
+  /** `lost`: its launcher ended, so the outcome of the program is unknown. */
+  status: HostdStatus | 'lost'
+  /** Exit status, signal number, or error number. */
+  code: number
+  stdout: Buffer
+  stderr: Buffer
+}
+
+/** A program that runs; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
+export interface Launched {
+  answer: Promise<LaunchAnswer>
+  kill: () => void
+}
+
 /** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
 export interface ProgramLauncher {
   readonly isServing: boolean
-  launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void }
+  launch(request: LaunchRequest): Launched
 }
 
 const launchers = new Set<ProgramLauncher>()
@@ -68,13 +89,21 @@ export function useProgramLauncher(launcher: ProgramLauncher): () => void {
  * on. Throws `CommandError`, or the signal's reason.
  */
 export async function run(argv: readonly [string, ...string[]], options: CommandOptions = {}): Promise<string> {
-  const { input = '', timeoutMs = commandTimeoutMsDefault, signal, detached = false } = options
-  signal?.throwIfAborted()
-  // The launcher's frames tell arguments apart by it.
+  const { input = '', detached = false } = options
   if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
   const request = { argv, input, detached }
   const launcher = [...launchers].find(({ isServing }) => isServing)
-  const { answer, kill } = launcher?.launch(request) ?? launchHere(request)
+  return outputOf(argv, () => launcher?.launch(request) ?? launchHere(request), options)
+}
+
+/** The standard output of what is launched, within the bounds of `options`; `argv` names it in errors. */
+export async function outputOf(
+  argv: readonly string[],
+  launch: () => Launched,
+  { timeoutMs = commandTimeoutMsDefault, signal }: CommandOptions,
+): Promise<string> {
+  signal?.throwIfAborted()
+  const { answer, kill } = launch()
   let stopped: Error | undefined
   const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()
   let grace: NodeJS.Timeout | undefined
@@ -121,7 +150,7 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
 }
 
 /** The same as a launcher does, by a fork of this process: for its own start, and for programs that run once, like doctor. */
-function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
+function launchHere({ argv, input, detached }: LaunchRequest): Launched {
   const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
   const pipe = detached ? 'ignore' : 'pipe'
   const child = spawn(argv[0] ?? '', argv.slice(1), {

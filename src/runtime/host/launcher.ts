@@ -137,7 +137,7 @@ async function moveDisk(host: OpenHost, record: SandboxRecord, diskMb: number): 
   const moved: SandboxRecord = { ...record, disk: await inventory.nextDisk(record) }
   try {
     await pool.createSubvolume(diskOf(moved), pool.path(diskOf(record)))
-    await hostd.runTool(['adopt-index', '--work', pool.path(`${diskOf(moved)}/work`)])
+    await hostd.runTool({ op: 'adopt-index', work: pool.path(`${diskOf(moved)}/work`) })
     await limitDisk(host, moved, diskMb)
     await inventory.sandboxes.put(moved)
   } catch (error) {

@@ -3,20 +3,23 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
-import { commandEnvironment, run, useProgramLauncher, type CommandOptions } from '../command.ts'
+import type { HostToolRequest } from '../../protocol/hostd.ts'
+import {
+  commandEnvironment,
+  outputOf,
+  useProgramLauncher,
+  type CommandOptions,
+  type Launched,
+  type LaunchRequest,
+} from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
-import { HostdProcess, type LaunchAnswer, type LaunchRequest } from './hostd-process.ts'
+import { asHostdError, hostToolAt, programRequest, type HostTool, type ProgramPlace } from './host-tool.ts'
+import { HostdProcess } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
 /** A process that ends sooner is started again after a growing pause. */
 const stableMs = 10_000
 const restartBackOff: BackOff = { firstMs: 100, maxMs: 5_000 }
-
-/** Runs the commands of `atoll-hostd` other than `serve`. */
-export interface HostTool {
-  /** Runs one command and returns its output. Throws `CommandError`. */
-  runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
-}
 
 /**
  * The resident helper of this server on its host. It relays every connection to a guest, so that this process never holds a
@@ -76,15 +79,25 @@ export class Hostd implements HostTool {
     return this.#starts
   }
 
-  launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
+  launch({ argv, input, detached }: LaunchRequest): Launched {
     if (this.#process === undefined) throw new Error('hostd is not open')
-    return this.#process.launch(request)
+    return this.#process.launch(programRequest(argv, {}, { input, detached }))
   }
 
-  /** Starts it through hostd, or directly while hostd does not serve. */
-  runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string> {
-    if (this.#toolPath === undefined) throw new Error('hostd is not open')
-    return run([this.#toolPath, ...args], options)
+  /** A process of its own does it while hostd does not serve. */
+  runTool(request: HostToolRequest, options: CommandOptions = {}): Promise<string> {
+    const serving = this.#serving()
+    if (serving === undefined) return this.#alone().runTool(request, options)
+    return asHostdError(
+      request,
+      outputOf([request.op], () => serving.launch(request), options),
+    )
+  }
+
+  runProgram(argv: readonly string[], place: ProgramPlace, options: CommandOptions = {}): Promise<string> {
+    const serving = this.#serving()
+    if (serving === undefined) return this.#alone().runProgram(argv, place, options)
+    return outputOf(argv, () => serving.launch(programRequest(argv, place, options)), options)
   }
 
   /** A connection to the guest that listens at `path`. Throws like {@link Relay.connect}. */
@@ -109,6 +122,15 @@ export class Hostd implements HostTool {
       // Its connections have ended with it.
       if (!(error instanceof RelayUnavailable)) throw error
     })
+  }
+
+  #serving(): HostdProcess | undefined {
+    return this.isServing ? this.#process : undefined
+  }
+
+  #alone(): HostTool {
+    if (this.#toolPath === undefined) throw new Error('hostd is not open')
+    return hostToolAt(this.#toolPath)
   }
 
   async #start(toolPath: string, closed: AbortSignal, failures: number): Promise<void> {
