@@ -1,7 +1,7 @@
 import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Log } from '../lib/log.ts'
 import type { Checkpoint, SandboxService } from '../sandbox/index.ts'
-import { checkpointNamePrefix, isOfBuild, notFound } from './builder.ts'
+import { notFound } from './builder.ts'
 import type { ImageLimits } from './image.ts'
 import type { ImageStore } from './store.ts'
 
@@ -68,6 +68,6 @@ export class Removal {
   async removeUnknown(): Promise<void> {
     const { store, sandboxes } = this.#context
     await store.deleteUnusedLayers()
-    await this.removeCheckpoints((await sandboxes.checkpoints.named(checkpointNamePrefix)).filter(isOfBuild))
+    await this.removeCheckpoints(await sandboxes.checkpoints.ownedBy('image'))
   }
 }

@@ -45,7 +45,7 @@ class Rows {
 
   get sandboxes(): SandboxService {
     const checkpoints = {
-      named: async () => [],
+      ownedBy: async () => [],
       settled: async (_org: string, id: string) => ({ id, sandboxId: 'sb-1', status: 'ready' }),
       delete: async (_org: string, _sandboxId: string, id: string) => void this.deletedCheckpoints.push(id),
     }

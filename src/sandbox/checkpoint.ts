@@ -3,7 +3,6 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { CheckpointRecords, type SavedCheckpoint } from './checkpoint-records.ts'
-import { keptMemoryName } from './cold-wake.ts'
 import { Forks, type ForksContext, type StartFromCheckpoint } from './fork.ts'
 import { assertInteger } from './input.ts'
 import type { LifecycleContext } from './lifecycle.ts'
@@ -20,9 +19,16 @@ import type { CheckpointVolume } from './volume.ts'
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults'>
 
+/**
+ * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, or memory
+ * that a wake from the disk has set aside. Those of images and of forks go with what needs them, and no retention policy counts them.
+ */
+export type CheckpointOwner = 'client' | 'image' | 'session' | 'wake'
+
 export interface Checkpoint {
   id: string
   orgId: string
+  owner: CheckpointOwner
   /** The installation whose host has its data; see `Sandbox.hostId`. */
   hostId?: string
   /** The source; it may be deleted long before the checkpoint. */
@@ -48,14 +54,14 @@ export type CheckpointChange = Partial<
 }
 
 export interface CreateCheckpoint {
-  /** For sessions, which recognise their own checkpoints by it. Clients never choose it. */
+  /** For sessions and images, which write it down before. Clients never choose it. */
   id?: string
+  /** Default: `client`. One of an image does not count for the quota of its sandbox. */
+  owner?: CheckpointOwner
   name: string
   kind?: CheckpointKind
   /** What a sandbox started from it inherits in place of what the source has. */
   sandboxConfig?: Partial<SandboxConfig>
-  /** Of an image: it does not count for the quota of its sandbox. */
-  isOfImage?: boolean
   /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
@@ -111,7 +117,7 @@ export class Checkpoints {
       const sandbox = await lifecycle.awake(sandboxId, orgId)
       const checkpoint = newCheckpoint(sandbox, { ...input, kind })
       const isRetained = retentionPolicy !== undefined
-      if (input.isOfImage) await this.#records.insert(checkpoint, creation)
+      if (checkpoint.owner === 'image') await this.#records.insert(checkpoint, creation)
       else await this.#records.claim(checkpoint, { isRetained, creation })
       this.#beginDump(checkpoint, retentionPolicy?.maxCount)
       return checkpoint
@@ -130,8 +136,8 @@ export class Checkpoints {
     if (!driver.hasMemory(sandbox.id)) return
     const earlier = await store.listCheckpoints(sandbox.id, sandbox.orgId)
     if (earlier.some(({ id, status }) => status === 'ready' && driver.isMemoryKept(sandbox.id, id))) return
-    const createdAt = new Date()
-    const checkpoint = newCheckpoint(sandbox, { name: keptMemoryName(createdAt), kind: 'full', createdAt })
+    const name = `before-cold-wake-${new Date().toISOString()}`
+    const checkpoint = newCheckpoint(sandbox, { owner: 'wake', name, kind: 'full' })
     await this.#records.claim(checkpoint)
     try {
       await this.#records.setReady(checkpoint, await this.#save(checkpoint))
@@ -154,6 +160,7 @@ export class Checkpoints {
     const checkpoint: Checkpoint = {
       id,
       orgId,
+      owner: 'image',
       // No sandbox has this id.
       sandboxId: newId('sb-'),
       name,
@@ -208,9 +215,9 @@ export class Checkpoints {
     return checkpoints
   }
 
-  /** Of all sandboxes and organisations, those whose name begins with `prefix`: sessions look for their own. */
-  async named(prefix: string): Promise<Checkpoint[]> {
-    return await this.#context.store.checkpointsNamed(prefix)
+  /** Of all sandboxes and organisations: images and sessions look for what no row of theirs names. */
+  async ownedBy(owner: CheckpointOwner): Promise<Checkpoint[]> {
+    return await this.#context.store.checkpointsOwnedBy(owner)
   }
 
   async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
@@ -326,12 +333,13 @@ export class Checkpoints {
 
 function newCheckpoint(
   sandbox: Sandbox,
-  input: Pick<CreateCheckpoint, 'id' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind; createdAt?: Date },
+  input: Pick<CreateCheckpoint, 'id' | 'owner' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind },
 ): Checkpoint {
-  const { id = newId('cp-'), name, kind, sandboxConfig, createdAt = new Date() } = input
+  const { id = newId('cp-'), owner = 'client', name, kind, sandboxConfig } = input
   return {
     id,
     orgId: sandbox.orgId,
+    owner,
     sandboxId: sandbox.id,
     name,
     kind,
@@ -339,7 +347,7 @@ function newCheckpoint(
     sizeBytes: 0,
     sandboxConfig: { ...configOf(sandbox), ...sandboxConfig },
     volumes: sandbox.volumes,
-    createdAt,
+    createdAt: new Date(),
   }
 }
 

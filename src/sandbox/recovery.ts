@@ -2,7 +2,6 @@ import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { alignMachine } from './alignment.ts'
 import { type Checkpoint, configOf } from './checkpoint.ts'
-import { isKeptMemory } from './cold-wake.ts'
 import { type Lifecycle, type LifecycleContext, runningNow } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -69,8 +68,8 @@ export async function recover(context: RecoveryContext): Promise<void> {
 }
 
 async function settleDump(store: SandboxStore, checkpoint: Checkpoint): Promise<void> {
-  const { id } = checkpoint
-  if (!isKeptMemory(checkpoint)) {
+  const { id, owner } = checkpoint
+  if (owner !== 'wake') {
     await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
     return
   }
@@ -176,6 +175,7 @@ export async function readmitCheckpoint(
   const checkpoint: Checkpoint = {
     id,
     orgId,
+    owner: 'client',
     sandboxId: sandboxId ?? newId('sb-'),
     name: `restored-${id}`,
     kind,

@@ -146,7 +146,7 @@ test('the checkpoint goes with a fork that is deleted before it has started, and
   assert.equal(world.sandboxes.checkpoints.size, 1)
   // One that a server made and did not live to write down.
   const service2 = world.sandboxes.service()
-  await service2.checkpoints.create(orgId, source.sandboxId, { id: 'cp-lost', name: 'fork session_lost' })
+  await service2.checkpoints.create(orgId, source.sandboxId, { id: 'cp-lost', owner: 'session', name: 'one' })
   await service.close()
   world.sandboxes.beforeCreate = async () => {}
   service = world.serve()
@@ -200,7 +200,7 @@ const busy = () => Promise.reject(new ServiceError('unavailable', 'the machine i
 /** One that a server made, and did not live to write down what for. */
 async function abandoned({ sandboxId }: Session): Promise<void> {
   const { checkpoints } = world.sandboxes.service()
-  await checkpoints.create(orgId, sandboxId, { id: 'cp-lost', name: 'fork session_lost' })
+  await checkpoints.create(orgId, sandboxId, { id: 'cp-lost', owner: 'session', name: 'one' })
 }
 
 test('the next server removes a checkpoint that nobody wrote down, also when the source has ended', async () => {
@@ -277,10 +277,10 @@ test('a checkpoint that a fork is made of, or still needs, stays', async () => {
   const sweeping = world.serve({ timings: { forkSweepMs: 1 } }, (port) => {
     if ('checkpoints' in port) {
       const kept = (port as unknown as SandboxService).checkpoints
-      const { named } = kept
-      kept.named = async (prefix) => {
+      const { ownedBy } = kept
+      kept.ownedBy = async (owner) => {
         sweeps += 1
-        return await named(prefix)
+        return await ownedBy(owner)
       }
     }
     return port

@@ -60,8 +60,6 @@ function copyOf(
   return { fork, messages, event }
 }
 
-const namePrefix = 'fork '
-
 interface ForkCheckpointDeps {
   store: SessionStore
   sandboxes: SandboxService
@@ -72,7 +70,7 @@ type CheckpointRef = Pick<Checkpoint, 'orgId' | 'sandboxId' | 'id'>
 
 /**
  * The checkpoints that forks are made of. Each belongs to a running fork, whose row names it, or to a fork that is being written
- * down; id and name are made of the fork's id before anything is made, so that one whose server died is known by itself:
+ * down; the id is made of the fork's id before anything is made, so that one whose server died is known by itself:
  *
  *     taken ──written down──► the fork's ──its sandbox stands, or it ends──► removed
  *       └── no fork of it was written down, or that one has ended: `sweep` ──────┘
@@ -97,14 +95,15 @@ export class ForkCheckpoints {
     const { orgId, sandboxId } = source
     const id = checkpointIdOf(forkId)
     await this.#assertNoWriter(source)
-    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId))
+    const checkpoints = await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId)
+    await this.#removeUnowned(checkpoints.filter(({ owner }) => owner === 'session'))
     this.#taken.add(id)
     try {
-      return await write(await this.#take(source, { id, name: `${namePrefix}${forkId}` }))
+      return await write(await this.#take(source, { id, name: `fork ${forkId}` }))
     } catch (error) {
       this.#taken.delete(id)
       // A failure does not say whether the fork was written down.
-      await this.#removeUnowned([{ id, orgId, sandboxId, name: `${namePrefix}${forkId}` }])
+      await this.#removeUnowned([{ id, orgId, sandboxId }])
       throw error
     } finally {
       this.#taken.delete(id)
@@ -139,13 +138,13 @@ export class ForkCheckpoints {
   /** Removes those that no fork has any use of. What fails is logged, and tried again by the next sweep. */
   async #removeAllUnowned(): Promise<void> {
     try {
-      await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.named(namePrefix))
+      await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.ownedBy('session'))
     } catch (error) {
       this.#deps.log.warn({ err: error }, 'the checkpoints of forks could not be looked at')
     }
   }
 
-  async #removeUnowned(checkpoints: readonly (CheckpointRef & Pick<Checkpoint, 'name'>)[]): Promise<void> {
+  async #removeUnowned(checkpoints: readonly CheckpointRef[]): Promise<void> {
     for (const checkpoint of checkpoints) {
       try {
         if (!(await this.#isOwned(checkpoint))) await removeCheckpoint(this.#deps.sandboxes, checkpoint)
@@ -155,12 +154,10 @@ export class ForkCheckpoints {
     }
   }
 
-  /** Clients choose names but no ids: only one whose id and name are those of the same fork is ours to remove. */
-  async #isOwned({ id, orgId, name }: Pick<Checkpoint, 'id' | 'orgId' | 'name'>): Promise<boolean> {
-    const forkId = name.slice(namePrefix.length)
+  async #isOwned({ id, orgId }: CheckpointRef): Promise<boolean> {
     // In this order: a fork is written down before it leaves the set.
-    if (name !== `${namePrefix}${forkId}` || id !== checkpointIdOf(forkId) || this.#taken.has(id)) return true
-    const fork = await this.#deps.store.head(forkId, orgId)
+    if (this.#taken.has(id)) return true
+    const fork = await this.#deps.store.head(id.replace('cp-', 'session_'), orgId)
     return fork?.status === 'running' && fork.checkpointId === id
   }
 
@@ -168,7 +165,7 @@ export class ForkCheckpoints {
   async #take({ orgId, sandboxId }: Session, { id, name }: { id: string; name: string }): Promise<Checkpoint> {
     const { checkpoints } = this.#deps.sandboxes
     const take = async (kind: CheckpointKind): Promise<Checkpoint> => {
-      await checkpoints.create(orgId, sandboxId, { id, name, kind })
+      await checkpoints.create(orgId, sandboxId, { id, owner: 'session', name, kind })
       const checkpoint = await checkpoints.settled(orgId, id)
       if (checkpoint.status === 'ready') return checkpoint
       await removeCheckpoint(this.#deps.sandboxes, checkpoint)
