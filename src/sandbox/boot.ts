@@ -4,6 +4,7 @@ import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Guest } from './ports/guest.ts'
 import type { RuntimeDriver } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
+import { mayBeWarm } from './ports/warm-start.ts'
 import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
 import type { WarmPool } from './warm-pool.ts'
@@ -16,7 +17,7 @@ export interface BootOptions extends CreateOptions {
   prepare?: Prepare
   /** The id was announced before the boot: a failure stays visible as `error`, and the boot may be retried under the same id. */
   isAnnounced: boolean
-  /** It starts from saved memory. Its processes go on from the restore, so that must not happen before somebody wants it. */
+  /** It starts from saved memory. */
   keepsMemory?: boolean
 }
 
@@ -39,8 +40,9 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   try {
     await quota.claimRecord(draft.orgId, async () => {
       // A repeat of a request with a key must find its id again, which may be a reserved one.
-      const reserved =
-        isAnnounced || creation || keepsMemory || draft.volumes.length > 0 ? undefined : warm.reserve(specOf(draft))
+      const spec = specOf(draft)
+      const isReservable = !isAnnounced && !creation && mayBeWarm({ ...spec, keepsMemory })
+      const reserved = isReservable ? warm.reserve(spec) : undefined
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
       const { id, orgId, diskMb } = sandbox
       // Nobody has used a random id before.

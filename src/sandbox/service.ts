@@ -15,6 +15,7 @@ import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
 import type { Page } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
+import { mayBeWarm } from './ports/warm-start.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
@@ -158,13 +159,13 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** How many warm sandboxes wait, by the image or checkpoint that they come from. */
     warmCounts: () => lifecycle.warm.counts(),
 
-    /** An id for a sandbox of default image and sizes that the caller announces before it creates it, which it does soon. */
-    async newId(): Promise<string> {
-      return lifecycle.warm.reserve(startDefaults) ?? newId('sb-')
+    /** An id for a sandbox that the caller announces before it creates it, which it does soon. */
+    async newId(input?: CreateSandbox): Promise<string> {
+      return reserve(input) ?? newId('sb-')
     },
 
-    /** The id of a warm sandbox of this image, if one waits. The caller creates it within a minute. */
-    reserve: (image: string = startDefaults.image) => lifecycle.warm.reserve({ ...startDefaults, image }),
+    /** The id of a warm sandbox of the image, if one waits that serves this. The caller creates it within a minute. */
+    reserve,
 
     /** Throws what `create` would throw now because of these volumes. */
     async assertVolumes(orgId: string, mounts: readonly VolumeMount[]): Promise<void> {
@@ -236,6 +237,11 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     tagKeys: (orgId: string) => store.tagKeys(orgId),
+  }
+
+  function reserve(input: CreateSandbox = {}): string | undefined {
+    const { image = startDefaults.image } = input
+    return mayBeWarm(input) ? lifecycle.warm.reserve({ ...startDefaults, image }) : undefined
   }
 
   function fromMemory(sandbox: Sandbox, signal: AbortSignal): Promise<void> {

@@ -151,8 +151,7 @@ class Sessions implements RunningSessionService {
       ...defined({ userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
-      // A warm sandbox has no volumes.
-      sandboxId: (checkpointId ?? volumes) ? newId('sb-') : await this.#deps.sandboxes.newId(),
+      sandboxId: checkpointId === undefined ? await this.#deps.sandboxes.newId(defined({ volumes })) : newId('sb-'),
       title,
       framework: '',
       artifacts: [],
