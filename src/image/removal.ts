@@ -2,19 +2,15 @@ import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Log } from '../lib/log.ts'
 import type { Checkpoint, SandboxService } from '../sandbox/index.ts'
 import { notFound } from './builder.ts'
-import type { ImageLimits } from './image.ts'
 import type { ImageStore } from './store.ts'
 
 interface RemovalContext {
   store: ImageStore
   sandboxes: SandboxService
-  limits: ImageLimits
   /** By organisation: what finds an image to share takes them too. */
   locks: KeyedMutex
   log: Log
 }
-
-const dayMs = 86_400_000
 
 /** Removes images with the layers and checkpoints that no other image of the organisation needs, and what crashes have left. */
 export class Removal {
@@ -48,10 +44,9 @@ export class Removal {
     }
   }
 
-  async removeUnused(): Promise<void> {
-    const { store, limits } = this.#context
-    const unused = await store.unusedImages(new Date(Date.now() - limits.unusedDays * dayMs))
-    for (const { orgId, id } of unused) await this.remove(orgId, id)
+  async removeUnused(usedBefore: Date, signal: AbortSignal): Promise<void> {
+    const unused = await this.#context.store.unusedImages(usedBefore)
+    for (const { orgId, id } of unused) if (!signal.aborted) await this.remove(orgId, id)
   }
 
   /** Those of builds that a crash cut off. A detached build goes on from its last layer in a new one. */

@@ -196,9 +196,11 @@ export async function readmitCheckpoint(
 export async function purgeSandboxes(
   { store, driver, log }: Omit<RecoveryContext, 'lifecycle'>,
   stoppedBefore: Date,
+  signal: AbortSignal,
 ): Promise<void> {
   const gone: string[] = []
   for (const id of await store.stoppedSandboxIds(stoppedBefore)) {
+    if (signal.aborted) break
     try {
       await driver.delete(id)
       gone.push(id)

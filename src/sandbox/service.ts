@@ -54,13 +54,11 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
-export type SandboxService = Omit<RunningSandboxService, 'start' | 'close'>
+export type SandboxService = Omit<RunningSandboxService, 'start' | 'close' | 'purge'>
 
 const listLimitDefault = 1000
 /** Time for processes to end by themselves at a reboot. */
 const rebootGraceMs = 3000
-const purgeAfterMs = 24 * 3600 * 1000
-const purgeEveryMs = 10 * 60 * 1000
 
 /**
  * All operations on sandboxes. A resource of another organisation is `not_found`. A call that needs a running sandbox wakes a
@@ -105,7 +103,6 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     change: (sandboxId, memoryMb) => actingAsServer('autoscale', () => scaling.follow(sandboxId, memoryMb)),
     log,
   })
-  let purge: NodeJS.Timeout | undefined
 
   return {
     checkpoints: checkpoints as CheckpointService,
@@ -125,16 +122,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       lifecycle.usage.open()
       autoscaler.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
-      purge = setInterval(() => {
-        purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
-          log.warn({ err: error }, 'stopped sandboxes could not be purged')
-        })
-      }, purgeEveryMs).unref()
     },
 
     /** Waits for dumps under way and closes the driver; sandboxes run on. */
     async close(): Promise<void> {
-      clearInterval(purge)
       await domains.close()
       // A change that it has begun may wait for a transition, which the next call ends.
       const autoscaled = autoscaler.close()
@@ -143,6 +134,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       await checkpoints.close()
       await driver.close()
     },
+
+    /** Deletes the records of sandboxes that stopped before, with what the driver may still have of them. */
+    purge: (stoppedBefore: Date, signal: AbortSignal) => purgeSandboxes(deps, stoppedBefore, signal),
 
     async create(orgId: string, input: CreateSandbox, { creation }: CreateOptions = {}): Promise<StartedSandbox> {
       const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)

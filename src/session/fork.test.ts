@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { ServiceError } from '../errors.ts'
-import type { SandboxService } from '../sandbox/index.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
 import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
@@ -188,6 +187,7 @@ async function nextServer(): Promise<void> {
   await service.close()
   service = world.serve()
   await service.start()
+  await service.sweepForkCheckpoints()
 }
 
 async function noneLeft(): Promise<void> {
@@ -217,8 +217,7 @@ test('the next server removes a checkpoint that nobody wrote down, also when the
 test('a server that runs on removes it too', async () => {
   const source = await world.idle(service)
   await abandoned(source)
-  const other = world.serve({ timings: { forkSweepMs: 10 } })
-  await other.start()
+  await service.sweepForkCheckpoints()
   await noneLeft()
 })
 
@@ -271,25 +270,9 @@ test('a fork that stands and whose checkpoint could not be removed has none afte
 
 test('a checkpoint that a fork is made of, or still needs, stays', async () => {
   const source = await world.idle(service)
-  await service.close()
-  let sweeps = 0
   const { checkpoints } = world.sandboxes
-  const sweeping = world.serve({ timings: { forkSweepMs: 1 } }, (port) => {
-    if ('checkpoints' in port) {
-      const kept = (port as unknown as SandboxService).checkpoints
-      const { ownedBy } = kept
-      kept.ownedBy = async (owner) => {
-        sweeps += 1
-        return await ownedBy(owner)
-      }
-    }
-    return port
-  })
-  service = sweeping
-  await service.start()
   const swept = async () => {
-    const until = sweeps + 3
-    await world.eventually('it was looked at', () => assert.ok(sweeps >= until))
+    await service.sweepForkCheckpoints()
     assert.equal(checkpoints.size, 1)
   }
   const go = Promise.withResolvers<void>()

@@ -79,8 +79,6 @@ export class ForkCheckpoints {
   readonly #deps: ForkCheckpointDeps
   /** Of forks that are being written down. */
   readonly #taken = new Set<string>()
-  #timer: NodeJS.Timeout | undefined
-  #sweeping: Promise<void> | undefined
 
   constructor(deps: ForkCheckpointDeps) {
     this.#deps = deps
@@ -119,29 +117,9 @@ export class ForkCheckpoints {
     throw new ServiceError('conflict', `${message}: fork a session that has it readOnly`)
   }
 
-  /** Sweeps now and every so often. */
-  start(everyMs: number): void {
-    this.#sweep()
-    this.#timer = setInterval(() => this.#sweep(), everyMs).unref()
-  }
-
-  /** Waits for the sweep that runs. */
-  async close(): Promise<void> {
-    clearInterval(this.#timer)
-    await this.#sweeping
-  }
-
-  #sweep(): void {
-    this.#sweeping ??= this.#removeAllUnowned().finally(() => (this.#sweeping = undefined))
-  }
-
-  /** Removes those that no fork has any use of. What fails is logged, and tried again by the next sweep. */
-  async #removeAllUnowned(): Promise<void> {
-    try {
-      await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.ownedBy('session'))
-    } catch (error) {
-      this.#deps.log.warn({ err: error }, 'the checkpoints of forks could not be looked at')
-    }
+  /** Removes those that no fork has any use of. A removal that fails is logged, and tried again by the next sweep. */
+  async sweep(): Promise<void> {
+    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.ownedBy('session'))
   }
 
   async #removeUnowned(checkpoints: readonly CheckpointRef[]): Promise<void> {

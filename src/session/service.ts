@@ -27,6 +27,7 @@ import type {
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
 import { unusedTokenHash } from './boot.ts'
+import { deleteExpiredSessions } from './expired.ts'
 import { ForkCheckpoints, forkSession } from './fork.ts'
 import { exportRecords, readHistories, readHistory, Searches, ViewMemory } from './history.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
@@ -57,6 +58,10 @@ export interface SessionDeps {
 }
 
 export interface RunningSessionService extends SessionService {
+  /** Deletes sessions that ended before, with their history. */
+  deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void>
+  /** Removes the checkpoints of forks that no fork has any use of. */
+  sweepForkCheckpoints(): Promise<void>
   /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
   start(): Promise<void>
   /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/sessions.md. */
@@ -120,16 +125,22 @@ class Sessions implements RunningSessionService {
 
   async start(): Promise<void> {
     for (const place of await this.#deps.store.sessionsIn('running')) this.#runner(place).start()
-    this.#forkCheckpoints.start(this.#timings.forkSweepMs)
   }
 
   async close(): Promise<void> {
     this.#closing.abort()
     this.#unsubscribe()
-    await this.#forkCheckpoints.close()
     await Promise.all([...this.#runners.values()].map((runner) => runner.close()))
     this.#runners.clear()
     this.#bySandbox.clear()
+  }
+
+  async deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void> {
+    await deleteExpiredSessions(this.#deps.store, endedBefore, signal)
+  }
+
+  async sweepForkCheckpoints(): Promise<void> {
+    await this.#forkCheckpoints.sweep()
   }
 
   async create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView> {
