@@ -21,7 +21,7 @@ export interface BootOptions extends CreateOptions {
   keepsMemory?: boolean
 }
 
-interface BootContext extends LifecycleContext {
+export interface BootContext extends LifecycleContext {
   lifecycle: Pick<Lifecycle, 'set'>
   warm: WarmPool
   quota: RunningSandboxQuota

@@ -114,7 +114,7 @@ export class Checkpoints {
     }
     const release = lifecycle.keepAlive(sandboxId)
     try {
-      const sandbox = await lifecycle.awake(sandboxId, orgId)
+      const sandbox = await lifecycle.wakes.ensureRunning(sandboxId, orgId)
       const checkpoint = newCheckpoint(sandbox, { ...input, kind })
       const isRetained = retentionPolicy !== undefined
       if (checkpoint.owner === 'image') await this.#records.insert(checkpoint, creation)
@@ -236,7 +236,7 @@ export class Checkpoints {
       try {
         await driver.restore(spec, checkpointId)
       } catch (error) {
-        const isUntouched = !(error instanceof RestartedOnDiskError) && (await lifecycle.answers(sandboxId))
+        const isUntouched = !(error instanceof RestartedOnDiskError) && (await lifecycle.ends.answers(sandboxId))
         if (isUntouched) await lifecycle.change(sandboxId, { restores })
         throw error
       }

@@ -38,7 +38,7 @@ export class Forks {
     input: StartFromCheckpoint,
     { creation }: CreateOptions = {},
   ): Promise<StartedSandbox> {
-    const made = await this.#context.lifecycle.made(orgId, creation)
+    const made = await this.#context.lifecycle.findMade(orgId, creation)
     if (made) return { sandbox: made, ...shownToken(input, creation) }
     return await this.#start(orgId, await this.#startable(orgId, checkpointId, input), input, creation)
   }
@@ -56,7 +56,7 @@ export class Forks {
     const [startable] = await Promise.allSettled([this.#startable(orgId, checkpointId, input)])
     if (startable.status === 'rejected' && !isRepeat) throw startable.reason
     const startOne = async (part?: Creation): Promise<StartedSandbox> => {
-      const made = await this.#context.lifecycle.made(orgId, part)
+      const made = await this.#context.lifecycle.findMade(orgId, part)
       if (made) return { sandbox: made }
       if (startable.status === 'rejected') throw startable.reason
       return await this.#start(orgId, startable.value, input, part)

@@ -187,7 +187,7 @@ export class Previews {
 
   /** Connects to the port, waking the sandbox. Throws `nothing_listening`, `sandbox_stopped`, and `forbidden` for a private port. */
   async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
-    await actingAsServer('preview', () => this.#context.lifecycle.awake(target.sandbox.id))
+    await actingAsServer('preview', () => this.#context.lifecycle.wakes.ensureRunning(target.sandbox.id))
     return await this.#context.guest(target.sandbox.id, target.sandbox.orgId).dial(target.port, signal)
   }
 

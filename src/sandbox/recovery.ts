@@ -2,10 +2,10 @@ import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { alignMachine } from './alignment.ts'
 import { type Checkpoint, configOf } from './checkpoint.ts'
-import { type Lifecycle, type LifecycleContext, runningNow } from './lifecycle.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
-import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
+import { type Sandbox, type SandboxStatus, newSandbox, runningNow } from './sandbox.ts'
 import { recoverVolumes } from './volume.ts'
 
 interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'log'> {

@@ -163,6 +163,11 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
   }
 }
 
+/** The change of a record whose sandbox has just started. */
+export function runningNow() {
+  return { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
+}
+
 export function specOf(sandbox: Sandbox): SandboxSpec {
   const { id, image, cpuCount, memoryMb, diskMb, fromCheckpointId } = sandbox
   const from = fromCheckpointId === undefined ? undefined : { checkpointId: fromCheckpointId }

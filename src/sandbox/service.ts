@@ -141,7 +141,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async create(orgId: string, input: CreateSandbox, { creation }: CreateOptions = {}): Promise<StartedSandbox> {
       const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)
       const shown = defined({ previewAuthToken: token })
-      const made = await lifecycle.made(orgId, creation)
+      const made = await lifecycle.findMade(orgId, creation)
       if (made) return { sandbox: made, ...shown }
       const draft = draftOf(orgId, input, deps, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
@@ -172,7 +172,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
 
     /** One of any organisation, for a caller inside of it, whom its address has shown to be that. Throws `not_found`. */
-    ofCaller: (sandboxId: string) => lifecycle.known(sandboxId),
+    ofCaller: (sandboxId: string) => lifecycle.read(sandboxId),
 
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
       const { status, limit = listLimitDefault, cursor } = query
@@ -209,7 +209,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await lifecycle.get(orgId, sandboxId)
       const start = memory === undefined ? undefined : memory ? fromMemory : fromDisk
-      return await lifecycle.wake(sandboxId, defined({ timeoutSeconds, start }))
+      return await lifecycle.wakes.wake(sandboxId, defined({ timeoutSeconds, start }))
     },
 
     /** Ends all processes and starts the sandbox again on its disk. */

@@ -61,7 +61,9 @@ export function startRetention(rules: readonly RetentionRule[], log: Log): Async
       }),
     )
     let latest = carryOut()
-    const timer = setInterval(() => (latest = carryOut()), everyMs).unref()
+    const timer = setInterval(() => {
+      latest = carryOut()
+    }, everyMs).unref()
     return { timer, latest: () => latest }
   })
   return {
