@@ -9,7 +9,6 @@ import { DiskQuota } from './disk-quota.ts'
 import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
 import { Inspection, type InspectionService } from './inspection.ts'
-import { Metrics, type MetricsService } from './metrics.ts'
 import { assertInput, assertInteger, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
@@ -20,6 +19,7 @@ import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
 import { Scaling, type ScalingService } from './scaling.ts'
+import { Usage, type UsageService } from './usage.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
@@ -94,7 +94,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const files = new Files({ store, driver, lifecycle, signingSecret: deps.signingSecret })
   const exec = new Exec(lifecycle)
   const inspection = new Inspection(lifecycle)
-  const metrics = new Metrics(lifecycle)
+  const usage = new Usage(lifecycle)
   const scaling = new Scaling({ lifecycle, driver, limits })
   const autoscaler = new Autoscaler({
     running: () => lifecycle.clocks.ids(),
@@ -112,7 +112,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     files: files as FileService,
     exec: exec as ExecService,
     inspection: inspection as InspectionService,
-    metrics: metrics as MetricsService,
+    usage: usage as UsageService,
     scaling: scaling as ScalingService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */

@@ -3,9 +3,9 @@ import type { Lifecycle } from './lifecycle.ts'
 import type { Sandbox } from './sandbox.ts'
 import type { UsageSample } from './usage-sampler.ts'
 
-export type MetricsService = Pick<Metrics, keyof Metrics>
+export type UsageService = Pick<Usage, keyof Usage>
 
-export interface SandboxMetrics {
+export interface RecentUsage {
   /** Undefined while it does not run. */
   now:
     | (UsageSample & { cpuCount: number; memoryLimitBytes: number; diskLimitBytes: number; processCount: number })
@@ -15,10 +15,10 @@ export interface SandboxMetrics {
 }
 
 const mebibyte = 1024 * 1024
-const loadSpanMs = 100
+const measuredSpanMs = 100
 
 /** What a sandbox has left of its limits, for itself. */
-export interface SandboxLoad {
+export interface UsageOfLimits {
   /** Of the CPU that it may use: 0 to 100. */
   cpuPercent: number
   memoryBytes: number
@@ -32,17 +32,17 @@ export interface SandboxLoad {
 }
 
 /** What sandboxes use and have used. Reading it wakes none and is no activity. */
-export class Metrics {
+export class Usage {
   readonly #lifecycle: Lifecycle
   /** Measurements under way. */
-  readonly #loads = new Map<string, Promise<SandboxLoad>>()
+  readonly #measurements = new Map<string, Promise<UsageOfLimits>>()
 
   constructor(lifecycle: Lifecycle) {
     this.#lifecycle = lifecycle
   }
 
   /** Throws `not_found` as `get` does, and `unavailable` while its host does not answer. */
-  async of(orgId: string, sandboxId: string): Promise<SandboxMetrics> {
+  async readRecent(orgId: string, sandboxId: string): Promise<RecentUsage> {
     const { status, cpuCount, memoryMb, diskMb } = await this.#lifecycle.get(orgId, sandboxId)
     const { usage } = this.#lifecycle
     const used = status === 'running' ? await usage.now(sandboxId) : undefined
@@ -51,15 +51,15 @@ export class Metrics {
   }
 
   /** Takes a tenth of a second; concurrent calls for one sandbox share it. Throws `conflict` when it does not run until then. */
-  async load(sandbox: Sandbox): Promise<SandboxLoad> {
+  async measure(sandbox: Sandbox): Promise<UsageOfLimits> {
     const { id } = sandbox
-    const load = this.#loads.get(id) ?? this.#measure(sandbox).finally(() => this.#loads.delete(id))
-    this.#loads.set(id, load)
-    return await load
+    const measured = this.#measurements.get(id) ?? this.#measure(sandbox).finally(() => this.#measurements.delete(id))
+    this.#measurements.set(id, measured)
+    return await measured
   }
 
-  async #measure({ id, cpuCount, memoryMb, diskMb }: Sandbox): Promise<SandboxLoad> {
-    const measured = await this.#lifecycle.usage.during(id, loadSpanMs)
+  async #measure({ id, cpuCount, memoryMb, diskMb }: Sandbox): Promise<UsageOfLimits> {
+    const measured = await this.#lifecycle.usage.during(id, measuredSpanMs)
     if (measured === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
     const { cpuUs: _cpuUs, ...used } = measured.usage
     const cpuPercent = Math.min(100, Math.round((measured.cpuPercent / cpuCount) * 10) / 10)
