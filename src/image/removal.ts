@@ -52,7 +52,7 @@ export class Removal {
   /** Those of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
   async removeBuildSandboxes(): Promise<void> {
     const { sandboxes, log } = this.#context
-    for (const { id, orgId } of await sandboxes.ofBuilds()) {
+    for (const { id, orgId } of await sandboxes.listOfBuilds()) {
       await sandboxes.delete(orgId, id).catch((error: unknown) => {
         log.warn({ err: error, sandboxId: id }, 'the sandbox of a build could not be removed')
       })
@@ -63,6 +63,6 @@ export class Removal {
   async removeUnknown(): Promise<void> {
     const { store, sandboxes } = this.#context
     await store.deleteUnusedLayers()
-    await this.removeCheckpoints(await sandboxes.checkpoints.ownedBy('image'))
+    await this.removeCheckpoints(await sandboxes.checkpoints.listOwnedBy('image'))
   }
 }

@@ -3,7 +3,7 @@ import { defined } from '../lib/defined.ts'
 import type { Sandbox, SandboxService } from '../sandbox/index.ts'
 
 export interface EndpointContext {
-  sandboxes: Pick<SandboxService, 'ofCaller' | 'scaling' | 'usage'>
+  sandboxes: Pick<SandboxService, 'readOfCaller' | 'scaling' | 'usage'>
   /** Of the server. */
   region: string
 }

@@ -32,7 +32,7 @@ async function make(limits: MetadataOptions['limits'] = {}): Promise<World> {
   }
   const server = new MetadataServer({
     sandboxes: {
-      ofCaller: async (id) => {
+      readOfCaller: async (id) => {
         if (world.fails) throw world.fails
         return { ...world.sandbox, id }
       },

@@ -57,7 +57,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   const { id } = sandbox
   const boot = async (signal: AbortSignal) => {
     const create = () => warm.withRoom(() => driver.create(specOf(sandbox), signal))
-    // To take over what runs already needs no permit.
+    // A takeover needs no permit, because the machine runs already.
     await (warm.take(id) ? create() : transitions.permits.use(create, { key: sandbox.orgId, signal }))
     await options.prepare?.(guest(id, sandbox.orgId), sandbox, signal)
     const now = new Date()
@@ -88,7 +88,7 @@ async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation
 /** What a retry writes over the earlier record. Tags and timeout stay: clients may have set them during the boot. */
 function retriedRecord(sandbox: Sandbox): SandboxChange {
   const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...more } = sandbox
-  // Those that the earlier attempt attached are the same.
+  // The earlier attempt has attached the same volumes.
   const { volumes: _volumes, ...rest } = more
   return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
 }

@@ -102,9 +102,9 @@ export class Checkpoints {
     if (retentionPolicy)
       assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#records.countMax(kind))
     const [madeId] = creation?.made ?? []
-    if (madeId !== undefined) return await this.#made(orgId, madeId, retentionPolicy?.maxCount)
+    if (madeId !== undefined) return await this.#findMade(orgId, madeId, retentionPolicy?.maxCount)
     await lifecycle.get(orgId, sandboxId)
-    // Answered at once, and not as a dump that fails.
+    // Before the dump, which would fail in the background.
     assertDiskTakesData(driver)
     const { fullCheckpoints, fullCheckpointsReason = 'the runtime cannot keep memory' } =
       driver.capabilitiesOf(sandboxId)
@@ -129,7 +129,7 @@ export class Checkpoints {
   /**
    * Keeps the saved memory of a hibernated sandbox with a copy of its disk as a checkpoint of it, for the holder of its lock. Does nothing
    * where there is no memory, or where an earlier call has kept it. Throws `conflict` at the limit of full checkpoints, and what the driver
-   * throws, and leaves nothing then; so does the next start after a crash.
+   * throws. After a failure, and after a crash and the next start, nothing of it is left.
    */
   async keepMemory(sandbox: Sandbox): Promise<void> {
     const { store, driver } = this.#context
@@ -197,7 +197,7 @@ export class Checkpoints {
   /** The checkpoint once it is `ready` or `failed`. */
   async settled(orgId: string, checkpointId: string): Promise<Checkpoint> {
     await this.#dumps.get(checkpointId)
-    return await this.#known(orgId, checkpointId)
+    return await this.#read(orgId, checkpointId)
   }
 
   /** What sandboxes of the organisation may start from, once it is `ready` or `failed`: its own, and what others have published. */
@@ -216,18 +216,18 @@ export class Checkpoints {
   }
 
   /** Of all sandboxes and organisations: images and sessions look for what no row of theirs names. */
-  async ownedBy(owner: CheckpointOwner): Promise<Checkpoint[]> {
+  async listOwnedBy(owner: CheckpointOwner): Promise<Checkpoint[]> {
     return await this.#context.store.checkpointsOwnedBy(owner)
   }
 
   async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
-    await this.#ofSandbox(orgId, sandboxId, checkpointId)
+    await this.#readOfSandbox(orgId, sandboxId, checkpointId)
     await this.#records.remove(checkpointId)
   }
 
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const { lifecycle, driver } = this.#context
-    assertReady(await this.#ofSandbox(orgId, sandboxId, checkpointId))
+    assertReady(await this.#readOfSandbox(orgId, sandboxId, checkpointId))
     await lifecycle.get(orgId, sandboxId)
     await lifecycle.replace(sandboxId, async (spec) => {
       const { restores } = await lifecycle.get(orgId, sandboxId)
@@ -269,19 +269,19 @@ export class Checkpoints {
   }
 
   /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
-  async #made(orgId: string, checkpointId: string, keepMax?: number): Promise<Checkpoint> {
-    const checkpoint = await this.#known(orgId, checkpointId)
+  async #findMade(orgId: string, checkpointId: string, keepMax?: number): Promise<Checkpoint> {
+    const checkpoint = await this.#read(orgId, checkpointId)
     if (checkpoint.status === 'processing' && !this.#dumps.has(checkpointId)) this.#beginDump(checkpoint, keepMax)
     return checkpoint
   }
 
-  async #ofSandbox(orgId: string, sandboxId: string, checkpointId: string): Promise<Checkpoint> {
+  async #readOfSandbox(orgId: string, sandboxId: string, checkpointId: string): Promise<Checkpoint> {
     const checkpoint = await this.settled(orgId, checkpointId)
     if (checkpoint.sandboxId !== sandboxId) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
     return checkpoint
   }
 
-  async #known(orgId: string, checkpointId: string): Promise<Checkpoint> {
+  async #read(orgId: string, checkpointId: string): Promise<Checkpoint> {
     const checkpoint = await this.#context.store.checkpoint(checkpointId, orgId)
     if (!checkpoint) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
     return checkpoint
@@ -325,7 +325,7 @@ export class Checkpoints {
   }
 
   async #save({ id, sandboxId, kind, volumes: mounted }: Checkpoint): Promise<SavedCheckpoint> {
-    const volumes = mounted.length === 0 ? undefined : await this.#context.volumes.states(mounted)
+    const volumes = mounted.length === 0 ? undefined : await this.#context.volumes.readStates(mounted)
     const { sizeBytes } = await this.#context.driver.checkpoint(sandboxId, id, kind)
     return { sizeBytes, ...defined({ volumes }) }
   }

@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import type { Sandbox } from './sandbox.ts'
 
-/** What the record of a hibernated sandbox says whose memory did not come back and will not: `reasonMessage` is the cause. */
+/** The reason on the record of a hibernated sandbox whose memory cannot be restored; `reasonMessage` is the cause. */
 export function refusedMemory(error: ServiceError): Required<Pick<Sandbox, 'reason' | 'reasonMessage'>> {
   return { reason: 'memory_not_restorable', reasonMessage: error.message }
 }

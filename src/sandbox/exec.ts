@@ -150,7 +150,7 @@ export class Exec {
     return await this.#spawn(orgId, sandboxId, request, options.creation)
   }
 
-  /** The processes of one kind. It wakes the sandbox: its memory alone knows them. */
+  /** The processes of one kind. It wakes the sandbox, as only its guest knows them. */
   async list(orgId: string, sandboxId: string, kind: ProcessKind = 'exec'): Promise<ProcessInfo[]> {
     const processes = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.processes())
     return processes.filter((process) => processKind(process.id) === kind)
@@ -166,7 +166,7 @@ export class Exec {
       return await guest.attach(processId, attachOptions)
     }
     await this.#lifecycle.get(orgId, sandboxId)
-    // The attachment of an agent, which lasts as long as its session, is no activity, nor is that of a build.
+    // An agent's attachment lasts as long as its session, so neither it nor that of a build counts as activity.
     const release = isOfClient(kind) ? this.#lifecycle.keepAlive(sandboxId) : undefined
     try {
       const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
@@ -177,7 +177,7 @@ export class Exec {
     }
   }
 
-  /** `not_found` for another kind. */
+  /** Throws `not_found` for a process of another kind. */
   async kill(
     orgId: string,
     sandboxId: string,
@@ -245,7 +245,7 @@ function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunComman
   return { id, argv, envs, ...defined({ cwd, user }) }
 }
 
-/** What the sandbox says and the request does not. What the service runs for itself is root's, and says where. */
+/** Adds folder and user of the sandbox where the request has none. Commands of the service itself run as root and name their folder. */
 function withSandboxDefaults({ envs, commandDefaults = {} }: Sandbox, request: SpawnRequest): SpawnRequest {
   const defaults = isOfClient(processKind(request.id)) ? commandDefaults : {}
   return { ...defaults, ...request, envs: { ...envs, ...request.envs } }

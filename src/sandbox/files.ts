@@ -16,7 +16,7 @@ export interface SignFile {
   path: string
   expiresInSeconds: number
   bytesMax?: number
-  /** With whose rights the URL works. */
+  /** The URL has the rights of this user. */
   user?: string
 }
 
@@ -25,7 +25,7 @@ export interface SignedQuery extends SignedParameters {
   user?: string | undefined
 }
 
-/** With whose rights files are reached, and who owns what is made; by default the user of the sandbox. */
+/** The user whose rights apply and who owns new files. Default: the user of the sandbox. */
 export interface FileUser {
   user?: string
 }
@@ -151,14 +151,14 @@ export class Files {
         work(guest, userOf(sandbox, options).user),
       )
     } catch (error) {
-      // A guest cannot tell the end of the pool from that of its own disk.
+      // The guest cannot tell a full pool from a full disk of its own.
       if (isServiceError(error, 'disk_full')) assertDiskTakesData(this.#context.driver)
       throw error
     }
   }
 }
 
-/** One claim more where a user is named: no URL without one is another with one. */
+/** A named user is one claim more, so a URL without a user never equals one with a user. */
 function claimsOf(operation: FileOperation, sandboxId: string, path: string, user: string | undefined): string[] {
   return [operation, sandboxId, path, ...(user === undefined ? [] : [user])]
 }

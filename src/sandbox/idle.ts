@@ -145,7 +145,7 @@ export class ActivityRecorder {
     })
   }
 
-  /** It has just been written otherwise. */
+  /** To be called when another change has written the time. */
   written(sandboxId: string, activeAt: Date): void {
     this.#writtenMs.set(sandboxId, activeAt.getTime())
   }

@@ -79,7 +79,7 @@ export class Patches {
   }
 
   /** The patches of the checkpoint that a sandbox was started from, as they are now, in sequence order. */
-  async of(sandbox: Sandbox): Promise<Patch[]> {
+  async listFor(sandbox: Sandbox): Promise<Patch[]> {
     return sandbox.fromCheckpointId === undefined ? [] : await this.#store.listPatches(sandbox.fromCheckpointId)
   }
 

@@ -22,8 +22,9 @@ interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'l
  * | hibernated | hibernated, or adopted when that is refused; no reason | unchanged; `host_lost` when its memory is lost | `error`, `host_lost` | unchanged |
  * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | unchanged       | unchanged                |
  *
- * Interrupted dumps become `failed`, and those of a cold wake, which nobody has asked for, go. The driver removes remains of interrupted starts, dumps and deletions, and quarantines data that
- * no record names. A failed checkpoint that was `ready` and has returned is `ready` again.
+ * Interrupted dumps become `failed`; those of a cold wake are removed, since no client has asked for them. The driver removes remains of
+ * interrupted starts, dumps and deletions, and quarantines data that no record names. A failed checkpoint that was `ready` and whose data
+ * are back is `ready` again.
  */
 export async function recover(context: RecoveryContext): Promise<void> {
   const { store, driver, log } = context

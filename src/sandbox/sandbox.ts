@@ -66,7 +66,7 @@ export interface Sandbox {
   stoppedAt?: Date
   /** Those that it has had mounted since its first start. */
   volumes: MountedVolume[]
-  /** Where and as whom a command runs that does not say. */
+  /** Folder and user of commands that name none. */
   commandDefaults?: CommandDefaults
   /** Whether the autoscaler changes its memory, between these bounds, which are 0 until they are first set. */
   isAutoscaled: boolean
@@ -111,7 +111,7 @@ export interface CreateSandbox {
   metadata?: Record<string, string>
   previewAuth?: PreviewAuth
   volumes?: readonly VolumeMount[]
-  /** Runs commands and owns files that say no other; a name or id, and a group behind a colon. */
+  /** Runs commands and owns files where no other user is named; a name or id, and a group behind a colon. */
   user?: string
 }
 

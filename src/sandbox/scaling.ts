@@ -7,7 +7,7 @@ import type { Sandbox, SandboxChange, Sizes } from './sandbox.ts'
 
 export type ScalingService = Pick<Scaling, 'scale' | 'limit' | 'limitFromInside' | 'setAutoscale' | 'setLock'>
 
-/** What is absent or 0 stays as it is; CPU follows from a memory without one. */
+/** An absent value or 0 leaves a size as it is; memory alone sets CPU too. */
 export interface WantedSizes {
   memoryMb?: number | undefined
   /** 100 is one CPU. */
@@ -66,13 +66,13 @@ export class Scaling {
     return { sandbox, wasAutoscaled }
   }
 
-  /** Likewise with CPU, and leaves autoscale on. */
+  /** Likewise, but with CPU, and autoscale stays on. */
   async limit(orgId: string, sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
     return await this.#change(orgId, sandboxId, (now) => this.#sizes(now, wanted))
   }
 
-  /** Likewise for a caller inside of the sandbox: no activity. Throws `conflict` while it does not run. */
+  /** Likewise for a caller inside the sandbox, whose call is no activity. Throws `conflict` while it does not run. */
   async limitFromInside(sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
     return await this.#resize(sandboxId, (now) => {
@@ -81,7 +81,7 @@ export class Scaling {
     })
   }
 
-  /** The autoscaler's change: nothing, where the sandbox is no longer its to change. */
+  /** A change by the autoscaler. Does nothing once the sandbox is no longer autoscaled. */
   async follow(sandboxId: string, memoryMb: number): Promise<Sandbox> {
     return await this.#context.lifecycle.resize(sandboxId, async (now) => {
       if (now.status !== 'running' || !now.isAutoscaled || now.isScalingLocked) return undefined
@@ -107,7 +107,7 @@ export class Scaling {
     })
   }
 
-  /** A locked sandbox keeps its sizes: a change under way is made before. Locking turns autoscale off for good. */
+  /** A locked sandbox keeps its sizes; a change under way is completed first. Locking turns autoscale off for good. */
   async setLock(orgId: string, sandboxId: string, isLocked: boolean): Promise<Sandbox> {
     const change = { isScalingLocked: isLocked, ...(isLocked ? { isAutoscaled: false } : {}) }
     return await this.#set(orgId, sandboxId, () => change)
@@ -139,7 +139,7 @@ export class Scaling {
         return change
       })
     } catch (error) {
-      // It has taken more since it was measured, or all of its memory was not back yet.
+      // It has taken more since the measurement, or had not got all of its memory back by then.
       if (!shrinks || !isServiceError(error, 'conflict')) throw error
       const floor = await this.#floor(sandboxId)
       throw new ServiceError('oom_floor', error.message, {

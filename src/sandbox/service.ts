@@ -71,7 +71,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const patches = new Patches(store, limits, deps.bus)
   const disk = new DiskQuota(store, limits.diskMbPerOrganisationMax)
   const lifecycle = new Lifecycle({ ...deps, disk }, async (waking) => {
-    const found = await patches.of(waking)
+    const found = await patches.listFor(waking)
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
   const volumes = new Volumes({ store, driver, disk, limits, log })
@@ -127,7 +127,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** Waits for dumps under way and closes the driver; sandboxes run on. */
     async close(): Promise<void> {
       await domains.close()
-      // A change that it has begun may wait for a transition, which the next call ends.
+      // A change under way may wait for a transition, which `lifecycle.close` ends.
       const autoscaled = autoscaler.close()
       await lifecycle.close()
       await autoscaled
@@ -145,7 +145,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       if (made) return { sandbox: made, ...shown }
       const draft = draftOf(orgId, input, deps, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
-      if (input.volumes) draft.volumes = await volumes.claimable(orgId, input.volumes, draft.id)
+      if (input.volumes) draft.volumes = await volumes.resolve(orgId, input.volumes, draft.id)
       const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
       return { sandbox, ...shown }
     },
@@ -161,9 +161,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** The id of a warm sandbox of the image, if one waits that serves this. The caller creates it within a minute. */
     reserve,
 
-    /** Throws what `create` would throw now because of these volumes. */
+    /** Throws what `create` would throw now for these volumes. */
     async assertVolumes(orgId: string, mounts: readonly VolumeMount[]): Promise<void> {
-      await volumes.claimable(orgId, mounts)
+      await volumes.resolve(orgId, mounts)
     },
 
     /** Gives back an id that no caller will use. Harmless for one that was used. */
@@ -171,8 +171,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
 
-    /** One of any organisation, for a caller inside of it, whom its address has shown to be that. Throws `not_found`. */
-    ofCaller: (sandboxId: string) => lifecycle.read(sandboxId),
+    /** Of any organisation. The address of the caller has shown that it is inside the sandbox. Throws `not_found`. */
+    readOfCaller: (sandboxId: string) => lifecycle.read(sandboxId),
 
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
       const { status, limit = listLimitDefault, cursor } = query
@@ -181,7 +181,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     /** Those of image builds, of all organisations, that are not stopped. */
-    async ofBuilds(): Promise<Sandbox[]> {
+    async listOfBuilds(): Promise<Sandbox[]> {
       const sandboxes = await store.sandboxesIn(['creating', 'running', 'hibernated', 'error'])
       return sandboxes.filter(({ id }) => id.startsWith('sb-build-'))
     },
@@ -204,7 +204,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       return (await lifecycle.hibernate(sandboxId)) ?? { sizeBytes: 0 }
     },
 
-    /** `memory: false` starts it on its disk and keeps its memory as a checkpoint; `true` tries memory again that was refused. */
+    /** `memory: false` starts it on its disk and keeps its memory as a checkpoint; `true` tries again to restore memory that was refused. */
     async wake(orgId: string, sandboxId: string, { timeoutSeconds, memory }: WakeSandbox = {}): Promise<Sandbox> {
       if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await lifecycle.get(orgId, sandboxId)

@@ -119,7 +119,7 @@ export class ForkCheckpoints {
 
   /** Removes those that no fork has any use of. A removal that fails is logged, and tried again by the next sweep. */
   async sweep(): Promise<void> {
-    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.ownedBy('session'))
+    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.listOwnedBy('session'))
   }
 
   async #removeUnowned(checkpoints: readonly CheckpointRef[]): Promise<void> {

@@ -53,7 +53,7 @@ export interface RuntimeDriver {
 
   /**
    * Starts a sandbox that waits for an owner, like `create`. A later `create` of its id takes it over: it gets its limits, and nothing
-   * else has to be done. An `open` removes those that nobody has taken over. `isPrepared`, `delete` and `onExit` know it; all else is for owned ones.
+   * else has to be done. An `open` removes those that nobody has taken over. Beside `create`, only `isPrepared`, `delete` and `onExit` take a prepared one.
    */
   prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 

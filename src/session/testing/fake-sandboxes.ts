@@ -157,7 +157,7 @@ export class FakeSandboxes {
         },
         list: async (_orgId: string, sandboxId: string) =>
           [...this.checkpoints.values()].filter((checkpoint) => checkpoint.sandboxId === sandboxId),
-        ownedBy: async (wanted: CheckpointOwner) =>
+        listOwnedBy: async (wanted: CheckpointOwner) =>
           [...this.checkpoints.values()].filter(({ owner }) => owner === wanted),
         delete: async (_orgId: string, _sandboxId: string, checkpointId: string) => {
           await this.beforeCheckpointDelete()
