@@ -54,7 +54,7 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
-export type SandboxService = Omit<RunningSandboxService, 'start' | 'close' | 'purge'>
+export type SandboxService = Omit<RunningSandboxService, 'start' | 'close' | 'purge' | 'emptyQuarantine'>
 
 const listLimitDefault = 1000
 /** Time for processes to end by themselves at a reboot. */
@@ -137,6 +137,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Deletes the records of sandboxes that stopped before, with what the driver may still have of them. */
     purge: (stoppedBefore: Date, signal: AbortSignal) => purgeSandboxes(deps, stoppedBefore, signal),
+
+    /** Removes what the driver has had in quarantine for long enough. */
+    emptyQuarantine: async () => driver.emptyQuarantine?.(),
 
     async create(orgId: string, input: CreateSandbox, { creation }: CreateOptions = {}): Promise<StartedSandbox> {
       const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)

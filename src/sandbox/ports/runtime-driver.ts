@@ -141,6 +141,9 @@ export interface RuntimeDriver {
   /** Removes a checkpoint; its disk stays while other sandboxes use it. Repeating it is harmless. */
   deleteCheckpoint(checkpointId: string): Promise<void>
 
+  /** Removes what has been in quarantine for as long as this driver keeps it; an `open` does so too. A failed removal is tried again by the next call. */
+  emptyQuarantine?(): Promise<void>
+
   /**
    * Makes an empty volume, or a clone of `from`, a volume or snapshot, as it is now; both take the same time whatever it holds. Root of
    * every sandbox owns what root of another has written. A write beyond `sizeMb` fails inside with EDQUOT. Throws `conflict` for a taken
