@@ -161,7 +161,7 @@ export class Exec {
     const { wake = true, kind = 'exec', ...attachOptions } = options
     assertKind(processId, kind)
     if (!wake) {
-      const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
+      const guest = await this.#lifecycle.findRunningGuest(orgId, sandboxId)
       if (!guest) throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
       return await guest.attach(processId, attachOptions)
     }
@@ -211,7 +211,7 @@ export class Exec {
 
   /** TCP ports with a listener inside, ascending; none unless the sandbox runs. Wakes nothing and is no activity. */
   async ports(orgId: string, sandboxId: string): Promise<number[]> {
-    const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
+    const guest = await this.#lifecycle.findRunningGuest(orgId, sandboxId)
     return guest ? await guest.ports() : []
   }
 

@@ -85,7 +85,7 @@ export class IdleClocks {
   }
 
   /** Sandboxes that have a clock: all that run. */
-  ids(): string[] {
+  listIds(): string[] {
     return [...this.#clocks.keys()]
   }
 
@@ -146,7 +146,7 @@ export class ActivityRecorder {
   }
 
   /** To be called when another change has written the time. */
-  written(sandboxId: string, activeAt: Date): void {
+  noteWritten(sandboxId: string, activeAt: Date): void {
     this.#writtenMs.set(sandboxId, activeAt.getTime())
   }
 

@@ -74,7 +74,7 @@ export class Lifecycle {
     this.#quota = new RunningSandboxQuota(context.store, context.limits.runningSandboxesMax)
     this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.clocks = new IdleClocks((sandboxId) => void actingAsServer('idle_timeout', () => this.#idle(sandboxId)))
-    this.usage = new UsageSampler({ driver: context.driver, running: () => this.clocks.ids(), log: context.log })
+    this.usage = new UsageSampler({ driver: context.driver, running: () => this.clocks.listIds(), log: context.log })
     this.warm = new WarmPool({
       driver: context.driver,
       size: context.warmSandboxesMax ?? 0,
@@ -87,7 +87,7 @@ export class Lifecycle {
     this.#bootContext = { ...context, quota, boots, transitions, warm: this.warm, lifecycle: this }
     this.wakes = new Wakes({ ...this.#bootContext, lifecycle: this, prepareWake, ends: this.ends })
     context.driver.onExit((exit) => {
-      if (!this.warm.lost(exit.sandboxId)) this.ends.report(exit)
+      if (!this.warm.removeLost(exit.sandboxId)) this.ends.report(exit)
     })
   }
 
@@ -125,7 +125,7 @@ export class Lifecycle {
   }
 
   /** For reads that neither wake a sandbox nor count as activity. */
-  async guestIfRunning(orgId: string, sandboxId: string): Promise<Guest | undefined> {
+  async findRunningGuest(orgId: string, sandboxId: string): Promise<Guest | undefined> {
     const sandbox = await this.get(orgId, sandboxId)
     return sandbox.status === 'running' ? this.#context.guest(sandboxId, orgId) : undefined
   }
@@ -261,7 +261,7 @@ export class Lifecycle {
   ): Promise<Sandbox | undefined> {
     const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, options)
     if (!sandbox) return undefined
-    if (change.activeAt !== undefined) this.#activity.written(sandboxId, change.activeAt)
+    if (change.activeAt !== undefined) this.#activity.noteWritten(sandboxId, change.activeAt)
     if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     else {
       this.clocks.stop(sandboxId)

@@ -110,18 +110,18 @@ export class Previews {
       orgId,
       sandboxId,
       port: input.port,
-      sslStatus: this.#sslStatus(),
+      sslStatus: this.#sslStatusOf(),
       createdAt: new Date(),
       ...(domain === undefined ? {} : { customHostname: hostname }),
       ...(auth === null ? { authScheme: undefined, tokenHash: undefined } : {}),
       ...(token === undefined ? {} : { authScheme: 'bearer', tokenHash: sha256(token) }),
     }
     const { preview, created } =
-      (await this.#made(declaration, creation)) ?? (await this.#declare(declaration, creation))
+      (await this.#findMade(declaration, creation)) ?? (await this.#declare(declaration, creation))
     await this.#checkDomains([preview])
     const seen = (await store.preview(sandboxId, input.port)) ?? preview
     if (domain !== undefined) domains.watch(seen)
-    return { preview: this.#shown(seen), created, ...defined({ token }) }
+    return { preview: this.#shownOf(seen), created, ...defined({ token }) }
   }
 
   async list(orgId: string, sandboxId: string): Promise<Preview[]> {
@@ -129,7 +129,7 @@ export class Previews {
     const { status } = await lifecycle.get(orgId, sandboxId)
     if (status !== 'stopped') await this.#checkDomains(await store.listPreviews(sandboxId))
     const previews = await store.listPreviews(sandboxId)
-    return previews.map((preview) => this.#shown(preview))
+    return previews.map((preview) => this.#shownOf(preview))
   }
 
   async delete(orgId: string, sandboxId: string, port: number): Promise<void> {
@@ -210,7 +210,7 @@ export class Previews {
   }
 
   /** The preview of an earlier run of the request. */
-  async #made({ id, orgId, sandboxId, port }: PreviewDeclaration, creation?: Creation) {
+  async #findMade({ id, orgId, sandboxId, port }: PreviewDeclaration, creation?: Creation) {
     const [madeId] = creation?.made ?? []
     if (madeId === undefined) return undefined
     await this.#context.lifecycle.get(orgId, sandboxId)
@@ -223,7 +223,7 @@ export class Previews {
     const { store, lifecycle, domains, unverifiedMax } = this.#context
     const { orgId, sandboxId, port, customHostname } = declaration
     assertAlive(await lifecycle.get(orgId, sandboxId))
-    if (customHostname === undefined) return await store.putPreview(declaration, this.#url(declaration), creation)
+    if (customHostname === undefined) return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     await domains.assertFree(orgId, customHostname)
     return await this.#claiming.run(orgId, async () => {
       const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
@@ -245,28 +245,28 @@ export class Previews {
   ): Promise<{ preview: Preview; created: boolean }> {
     const { store } = this.#context
     try {
-      return await store.putPreview(declaration, this.#url(declaration), creation)
+      return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     } catch (error) {
       const holder = await store.previewByHostname(customHostname, declaration.orgId)
       const sandbox = holder && (await store.sandbox(holder.sandboxId))
       if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
       await store.deletePreview(holder.sandboxId, holder.port)
-      return await store.putPreview(declaration, this.#url(declaration), creation)
+      return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     }
   }
 
-  #url({ sandboxId, port, customHostname }: PreviewDeclaration): string {
+  #urlOf({ sandboxId, port, customHostname }: PreviewDeclaration): string {
     const { tls, urlPort } = this.#context.domain
     const host = customHostname ?? this.hostname(sandboxId, port)
     return `${tls ? 'https' : 'http'}://${host}${urlPort === undefined ? '' : `:${urlPort}`}`
   }
 
-  #shown(preview: Preview): Preview {
-    return { ...preview, sslStatus: this.#sslStatus(preview) }
+  #shownOf(preview: Preview): Preview {
+    return { ...preview, sslStatus: this.#sslStatusOf(preview) }
   }
 
   /** A status recorded under another configuration does not count. */
-  #sslStatus(preview?: Preview): SslStatus {
+  #sslStatusOf(preview?: Preview): SslStatus {
     if (preview?.customHostname !== undefined && preview.verifiedAt === undefined) return 'pending'
     if (!this.#context.domain.tls) return 'disabled'
     return preview === undefined || preview.sslStatus === 'disabled' ? 'pending' : preview.sslStatus

@@ -61,7 +61,7 @@ export class Scaling {
     let wasAutoscaled = false
     const sandbox = await this.#change(orgId, sandboxId, (now) => {
       wasAutoscaled = now.isAutoscaled
-      return { ...this.#sizes(now, { memoryMb }), isAutoscaled: false }
+      return { ...this.#sizesOf(now, { memoryMb }), isAutoscaled: false }
     })
     return { sandbox, wasAutoscaled }
   }
@@ -69,7 +69,7 @@ export class Scaling {
   /** Likewise, but with CPU, and autoscale stays on. */
   async limit(orgId: string, sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
-    return await this.#change(orgId, sandboxId, (now) => this.#sizes(now, wanted))
+    return await this.#change(orgId, sandboxId, (now) => this.#sizesOf(now, wanted))
   }
 
   /** Likewise for a caller inside the sandbox, whose call is no activity. Throws `conflict` while it does not run. */
@@ -77,7 +77,7 @@ export class Scaling {
     this.#assertWanted(wanted)
     return await this.#resize(sandboxId, (now) => {
       if (now.status !== 'running') throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
-      return this.#sizes(now, wanted)
+      return this.#sizesOf(now, wanted)
     })
   }
 
@@ -85,7 +85,7 @@ export class Scaling {
   async follow(sandboxId: string, memoryMb: number): Promise<Sandbox> {
     return await this.#context.lifecycle.resize(sandboxId, async (now) => {
       if (now.status !== 'running' || !now.isAutoscaled || now.isScalingLocked) return undefined
-      const change = this.#sizes(now, { memoryMb })
+      const change = this.#sizesOf(now, { memoryMb })
       await this.#assertFits(now, change)
       return change
     })
@@ -141,7 +141,7 @@ export class Scaling {
     } catch (error) {
       // It has taken more since the measurement, or had not got all of its memory back by then.
       if (!shrinks || !isServiceError(error, 'conflict')) throw error
-      const floor = await this.#floor(sandboxId)
+      const floor = await this.#measureFloor(sandboxId)
       throw new ServiceError('oom_floor', error.message, {
         cause: error,
         details: { details: { requestedMB: requestedMb, ...floor } },
@@ -149,7 +149,7 @@ export class Scaling {
     }
   }
 
-  #sizes(now: Sandbox, { memoryMb, cpuPercent }: WantedSizes): Sizes {
+  #sizesOf(now: Sandbox, { memoryMb, cpuPercent }: WantedSizes): Sizes {
     const { cpuCountMax } = this.#context.limits
     const inStep = memoryMb ? Math.min(cpuCountMax, Math.ceil(memoryMb / memoryMbPerCpu)) : 0
     return {
@@ -166,14 +166,14 @@ export class Scaling {
 
   async #assertFits(now: Sandbox, { memoryMb }: Sizes): Promise<void> {
     if (now.status !== 'running' || memoryMb >= now.memoryMb) return
-    const floor = await this.#floor(now.id)
+    const floor = await this.#measureFloor(now.id)
     if (memoryMb >= floor.floorMB) return
     throw new ServiceError('oom_floor', `the processes of the sandbox need ${floor.floorMB} MB`, {
       details: { details: { requestedMB: memoryMb, ...floor } },
     })
   }
 
-  async #floor(sandboxId: string): Promise<{ floorMB: number; workingSetBytes: number }> {
+  async #measureFloor(sandboxId: string): Promise<{ floorMB: number; workingSetBytes: number }> {
     const workingSetBytes = (await this.#context.driver.usage(sandboxId))?.memoryBytes ?? 0
     return { floorMB: Math.ceil((workingSetBytes * oomFloorFactor) / mebibyte), workingSetBytes }
   }

@@ -97,7 +97,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const usage = new Usage(lifecycle)
   const scaling = new Scaling({ lifecycle, driver, limits })
   const autoscaler = new Autoscaler({
-    running: () => lifecycle.clocks.ids(),
+    running: () => lifecycle.clocks.listIds(),
     sandbox: (sandboxId) => store.sandbox(sandboxId),
     usage: (sandboxId) => driver.usage(sandboxId),
     change: (sandboxId, memoryMb) => actingAsServer('autoscale', () => scaling.follow(sandboxId, memoryMb)),
@@ -154,7 +154,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     /** How many warm sandboxes wait, by the image or checkpoint that they come from. */
-    warmCounts: () => lifecycle.warm.counts(),
+    warmCounts: () => lifecycle.warm.countReady(),
 
     /** An id for a sandbox that the caller announces before it creates it, which it does soon. */
     async newId(input?: CreateSandbox): Promise<string> {

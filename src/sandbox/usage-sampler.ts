@@ -70,7 +70,7 @@ export class UsageSampler {
   }
 
   /** The oldest first. */
-  samples(sandboxId: string): UsageSample[] {
+  readSamples(sandboxId: string): UsageSample[] {
     const values = this.#series.get(sandboxId)?.values ?? []
     const fromMs = Date.now() - samplesKeptMs
     const samples: UsageSample[] = []
@@ -93,7 +93,7 @@ export class UsageSampler {
   }
 
   /** What it uses now; processor time since the last sample. Undefined while it does not run. */
-  async now(sandboxId: string): Promise<(UsageSample & { processCount: number }) | undefined> {
+  async readNow(sandboxId: string): Promise<(UsageSample & { processCount: number }) | undefined> {
     const usage = await this.#options.driver.usage(sandboxId)
     if (usage === undefined) return undefined
     const atMs = Date.now()
@@ -104,7 +104,10 @@ export class UsageSampler {
   }
 
   /** What it uses, with the processor time of the next `spanMs`. Undefined when it does not run until then. */
-  async during(sandboxId: string, spanMs: number): Promise<{ cpuPercent: number; usage: SandboxUsage } | undefined> {
+  async measureDuring(
+    sandboxId: string,
+    spanMs: number,
+  ): Promise<{ cpuPercent: number; usage: SandboxUsage } | undefined> {
     const { driver } = this.#options
     const before = await driver.usage(sandboxId)
     const beforeMs = performance.now()

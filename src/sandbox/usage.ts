@@ -45,9 +45,9 @@ export class Usage {
   async readRecent(orgId: string, sandboxId: string): Promise<RecentUsage> {
     const { status, cpuCount, memoryMb, diskMb } = await this.#lifecycle.get(orgId, sandboxId)
     const { usage } = this.#lifecycle
-    const used = status === 'running' ? await usage.now(sandboxId) : undefined
+    const used = status === 'running' ? await usage.readNow(sandboxId) : undefined
     const limits = { cpuCount, memoryLimitBytes: memoryMb * mebibyte, diskLimitBytes: diskMb * mebibyte }
-    return { now: used && { ...used, ...limits }, samples: usage.samples(sandboxId) }
+    return { now: used && { ...used, ...limits }, samples: usage.readSamples(sandboxId) }
   }
 
   /** Takes a tenth of a second; concurrent calls for one sandbox share it. Throws `conflict` when it does not run until then. */
@@ -59,7 +59,7 @@ export class Usage {
   }
 
   async #measure({ id, cpuCount, memoryMb, diskMb }: Sandbox): Promise<UsageOfLimits> {
-    const measured = await this.#lifecycle.usage.during(id, measuredSpanMs)
+    const measured = await this.#lifecycle.usage.measureDuring(id, measuredSpanMs)
     if (measured === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
     const { cpuUs: _cpuUs, ...used } = measured.usage
     const cpuPercent = Math.min(100, Math.round((measured.cpuPercent / cpuCount) * 10) / 10)

@@ -117,7 +117,7 @@ export class Volumes {
         throw new ServiceError('conflict', `the organisation has a volume named ${name}`)
       }
       assertRoom(volumes.length, limits.volumesMax, 'the organisation', 'volumes')
-      const source = from === undefined ? undefined : await this.#source(orgId, from)
+      const source = from === undefined ? undefined : await this.#findSource(orgId, from)
       const sizeMb = input.sizeMb ?? source?.sizeMb ?? Math.min(sizeMbDefault, limits.volumeMbMax)
       assertInput(sizeMb >= (source?.sizeMb ?? 0), 'sizeMB', `must be at least that of ${from}, ${source?.sizeMb}`)
       const id = newId('vol-')
@@ -286,7 +286,7 @@ export class Volumes {
     await store.forgetVolumes([id])
   }
 
-  async #source(orgId: string, from: string): Promise<{ id: string; sizeMb: number }> {
+  async #findSource(orgId: string, from: string): Promise<{ id: string; sizeMb: number }> {
     const [volumeName = '', snapshotName, ...more] = from.split('@')
     assertInput(more.length === 0, 'from', 'must be the name of a volume, or volume@snapshot')
     if (snapshotName === undefined) return await this.#read(orgId, volumeName, 'from')
