@@ -1,5 +1,5 @@
 /**
- * The closed list of codes that Atoll answers with. `http/` maps each to a status; `docs/errors.md` explains each.
+ * The closed list of codes that Atoll answers with. `http/` maps each to a status; `docs/use/errors.md` explains each.
  * Adding one here without both does not pass the type check or the tests.
  */
 export const errorCodes = [

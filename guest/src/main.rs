@@ -1,4 +1,4 @@
-//! PID 1 of an Atoll sandbox. It listens on a unix socket for the operations of docs/guest-protocol.md, and reaps.
+//! PID 1 of an Atoll sandbox. It listens on a unix socket for the operations of docs/internals/guest-protocol.md, and reaps.
 //!
 //! Usage: `atoll-guest --socket <path>`. Outside a pid namespace of its own it works the same for its descendants.
 

@@ -1,4 +1,4 @@
-//! The wire of docs/guest-protocol.md: JSON lines, frames, requests and faults.
+//! The wire of docs/internals/guest-protocol.md: JSON lines, frames, requests and faults.
 
 pub mod fault;
 pub mod frame;

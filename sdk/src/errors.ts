@@ -1,6 +1,6 @@
 import type { components } from './api.ts'
 
-/** The machine-readable reason of an error (`docs/errors.md`). */
+/** The machine-readable reason of an error (`docs/use/errors.md`). */
 export type ErrorCode = components['schemas']['Error']['code']
 
 export interface AtollErrorOptions extends ErrorOptions {

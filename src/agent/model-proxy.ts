@@ -238,7 +238,7 @@ async function readBody(stream: IncomingMessage, bytesMax: number): Promise<Buff
   return Buffer.concat(chunks)
 }
 
-/** How long calls of an unreachable gateway, or one that breaks off answers, are retried (docs/agent.md § Harness pi). */
+/** How long calls of an unreachable gateway, or one that breaks off answers, are retried (docs/use/agent.md § Harness pi). */
 export const gatewayRetryMs = 60_000
 
 export const gatewayBackOff = { firstMs: 500, maxMs: 8000, jitter: 0.5 }

@@ -5,8 +5,8 @@ import { test } from 'node:test'
 import { AtollError, ConnectionError, makeError, UnexpectedAnswerError } from '../../sdk/src/index.ts'
 import { CliError, exitCodeOf, exitCodeOfError, exitCodes, OwnFailure, UsageError } from './exit-codes.ts'
 
-test('exit codes: docs/cli.md has the same table', async () => {
-  const page = await readFile(join(import.meta.dirname, '../../docs/cli.md'), 'utf8')
+test('exit codes: docs/use/cli.md has the same table', async () => {
+  const page = await readFile(join(import.meta.dirname, '../../docs/use/cli.md'), 'utf8')
   const rows = page.matchAll(/^\| (\d+) \| [^|]+ \|([^|]*)\|$/gm).toArray()
   const documented = new Map(rows.map(([, code, errors = '']) => [Number(code), errors.match(/[a-z_]+(?=`)/g) ?? []]))
   assert.deepEqual([...documented.keys()], Object.values(exitCodes))

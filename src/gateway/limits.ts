@@ -14,7 +14,7 @@ export const defaultGatewayLimits = {
   upstreamFirstByteMs: 10 * 60_000,
   /** Between two bytes of an upstream's answer. */
   upstreamIdleMs: 5 * 60_000,
-  /** How long transient failures are retried (docs/agent.md § The model gateway). */
+  /** How long transient failures are retried (docs/use/agent.md § The model gateway). */
   retryMs: 60_000,
   retryPauseFirstMs: 500,
   retryPauseMaxMs: 8000,

@@ -50,7 +50,7 @@ const usedEveryMs = 60_000
 
 /**
  * Images of an organisation: built once for each content, kept as checkpoints. A row is the claim to a content (`claims.ts`), and gets the end
- * of its build (`recorded-builds.ts`). See docs/images.md.
+ * of its build (`recorded-builds.ts`). See docs/use/images.md.
  */
 export class Images {
   readonly uploads: ArchiveUploads

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789'
 const suffixLength = 16
 
-/** Prefixes of ids (docs/api.md § Conventions). */
+/** Prefixes of ids (docs/use/api.md § Conventions). */
 export type IdPrefix =
   | 'sb-'
   | 'sb-build-'

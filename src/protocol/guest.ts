@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-/** The wire between server and guest (`docs/guest-protocol.md`). Guests are hostile: lengths are bounded, schemas check all answers. */
+/** The wire between server and guest (`docs/internals/guest-protocol.md`). Guests are hostile: lengths are bounded, schemas check all answers. */
 
 /** Longest request and answer line, in bytes without the line end. */
 export const lineBytesMax = 1024 * 1024

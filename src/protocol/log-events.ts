@@ -1,5 +1,5 @@
 /**
- * What the log of an organisation says: the closed list of types, each with its data, and the envelope. `docs/events.md` says when each is
+ * What the log of an organisation says: the closed list of types, each with its data, and the envelope. `docs/internals/events.md` says when each is
  * written.
  */
 import { z } from 'zod'
@@ -113,7 +113,7 @@ export const logEvent = z
     subject: text('Id of what has changed'),
     actor: logActor.meta({ description: 'Who has asked for it' }),
     cause: z.enum(logCauses).meta({ description: 'What has led to it' }),
-    data: z.looseObject({}).meta({ description: 'Facts by type, see docs/events.md' }),
+    data: z.looseObject({}).meta({ description: 'Facts by type, see docs/internals/events.md' }),
   })
   .meta({ id: 'Event', description: 'A change of state' })
 

@@ -128,7 +128,7 @@ test('configuration: the subnet must be valid for the runtime', () => {
   assert.equal(readConfig({ ATOLL_SUBNET: '10.243.0.0/20' }).subnet, '10.243.0.0/20')
 })
 
-test('configuration: docs/operations.md lists every variable, and README no other', async () => {
+test('configuration: docs/operate/operations.md lists every variable, and README no other', async () => {
   const rows = async (file: string) => {
     const text = await readFile(new URL(`../../${file}`, import.meta.url), 'utf8')
     const section = text.split('\n## ').find((part) => part.startsWith('Configuration\n')) ?? ''
@@ -136,7 +136,7 @@ test('configuration: docs/operations.md lists every variable, and README no othe
     return table.flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name]) => name))
   }
   const variables = Object.keys(environment.shape)
-  assert.deepEqual(new Set(await rows('docs/operations.md')), new Set(variables))
+  assert.deepEqual(new Set(await rows('docs/operate/operations.md')), new Set(variables))
   const inReadme = await rows('README.md')
   assert.ok(inReadme.length > 10)
   for (const name of inReadme) assert.ok(variables.includes(String(name)), name)
@@ -300,8 +300,8 @@ test('limits: each default is within its bounds', () => {
   }
 })
 
-test('limits: docs/operations.md has a row for each, with its default and its bounds', async () => {
-  const text = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8')
+test('limits: docs/operate/operations.md has a row for each, with its default and its bounds', async () => {
+  const text = await readFile(new URL('../../docs/operate/operations.md', import.meta.url), 'utf8')
   for (const [group, bounds] of Object.entries(limitBounds)) {
     for (const [name, [lowest, highest]] of Object.entries<readonly [number, number]>(bounds)) {
       const row = text.split('\n').find((line) => line.startsWith(`| \`${group}.${name}\` |`))

@@ -48,7 +48,7 @@ const dnsServersRule =
   'must be at most 3 IP addresses with commas between, each with or without a port (IPv6 in brackets then)'
 const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'
 
-/** One key per environment variable; docs/operations.md explains each. Every variable has a default when unset or empty. */
+/** One key per environment variable; docs/operate/operations.md explains each. Every variable has a default when unset or empty. */
 export const environment = z.object({
   ATOLL_LISTEN: matching(listenPattern, 'must be host:port', '127.0.0.1:4100'),
   ATOLL_DATA_DIR: folder('/var/lib/atoll'),

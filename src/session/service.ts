@@ -64,7 +64,7 @@ export interface RunningSessionService extends SessionService {
   sweepForkCheckpoints(): Promise<void>
   /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
   start(): Promise<void>
-  /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/sessions.md. */
+  /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/use/sessions.md. */
   warn(sessionId: string, code: string, message: string): Promise<void>
   /** Detaches from every agent and ends every stream; agents run on. */
   close(): Promise<void>

@@ -5,7 +5,7 @@ import { defined } from '../lib/defined.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
-/** How long a key replays its response (docs/api.md § Conventions). */
+/** How long a key replays its response (docs/use/api.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
 /** Rows per statement, whose time is limited: each can have an answer of 64 KiB. */
 const purgedAtOnce = 1000
@@ -17,7 +17,7 @@ const row = sql<string>`ctid`
 
 /**
  * The state of requests by organisation and `Idempotency-Key`. The caller of `begin` must prevent concurrent runs of one request; the store
- * keeps the state that outlives a run (`docs/store.md` § Keys of requests).
+ * keeps the state that outlives a run (`docs/internals/store.md` § Keys of requests).
  */
 export interface IdempotencyStore {
   /**

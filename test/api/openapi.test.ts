@@ -36,8 +36,8 @@ test('openapi: every reference of the document leads somewhere', () => {
   for (const name of references) assert.ok(document.components.schemas[name], name)
 })
 
-test('openapi: docs/errors.md explains every code with its status, and no other', () => {
-  const text = readFileSync(new URL('../../docs/errors.md', import.meta.url), 'utf8')
+test('openapi: docs/use/errors.md explains every code with its status, and no other', () => {
+  const text = readFileSync(new URL('../../docs/use/errors.md', import.meta.url), 'utf8')
   const rows = [...text.matchAll(/^\| `(\w+)` \| (\d{3}) \|/gm)].map(([, code, status]): [unknown, number] => [
     code,
     Number(status),

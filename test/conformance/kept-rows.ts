@@ -1,6 +1,6 @@
 /**
  * What a process can have, each as two pieces of Python: one makes it before the dump, one asserts after the restore that it is
- * there. Names in the table of docs/checkpoints.md.
+ * there. Names in the table of docs/internals/checkpoints.md.
  */
 export interface KeptRow {
   name: string

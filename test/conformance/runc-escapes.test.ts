@@ -1,4 +1,4 @@
-/** Ways out of a sandbox that were found in runc, tried with images and from inside. `docs/security.md` names the advisory of each. */
+/** Ways out of a sandbox that were found in runc, tried with images and from inside. `docs/operate/security.md` names the advisory of each. */
 import assert from 'node:assert/strict'
 import { lstat, mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -50,7 +50,7 @@ def reseeded():
     ssl.RAND_add(os.urandom(32), 32)
     return ssl.RAND_bytes(16)`
 
-/** Programs that draw something for each line they read, with names for the table in `docs/checkpoints.md`. */
+/** Programs that draw something for each line they read, with names for the table in `docs/internals/checkpoints.md`. */
 const generators: Record<string, { argv: string[]; repeats: boolean }> = {
   ...Object.fromEntries(
     Object.entries({

@@ -1,4 +1,4 @@
-/** What the table in docs/checkpoints.md says of memory: what comes back, and what a dump refuses, in which words. */
+/** What the table in docs/internals/checkpoints.md says of memory: what comes back, and what a dump refuses, in which words. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'

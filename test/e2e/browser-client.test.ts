@@ -10,7 +10,7 @@ import { isTurnComplete, readEvents } from './event-stream.ts'
 import { AtollServer } from './server.ts'
 import { createSession, endSession, sendMessage, turnsComplete } from './session-client.ts'
 
-const docPath = join(import.meta.dirname, '../../docs/browser-client.md')
+const docPath = join(import.meta.dirname, '../../docs/use/browser-client.md')
 
 test('browser client: the one of the docs survives a restart of the server without a gap or a repeat, and ends with the session', async () => {
   const html = /^```html\n(.*?)^```$/ms.exec(await readFile(docPath, 'utf8'))?.[1] ?? ''

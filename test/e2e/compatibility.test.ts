@@ -7,7 +7,7 @@ import { askPreview, askPreviewUntil } from './preview.ts'
 import { AtollServer } from './server.ts'
 
 // Every method of the public clients that touches sandboxes; `sdk.test.ts` has those of a first hour. The table in
-// docs/compatibility.md names the tests of both files.
+// docs/use/compatibility.md names the tests of both files.
 
 const server = await AtollServer.startForFile()
 const connection = { apiUrl: server.url, apiKey: server.key }

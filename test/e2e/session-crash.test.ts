@@ -1,4 +1,4 @@
-/** Sessions whose agent, sandbox or server is killed (docs/sessions.md § When something breaks), and agents that are interrupted. */
+/** Sessions whose agent, sandbox or server is killed (docs/use/sessions.md § When something breaks), and agents that are interrupted. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'

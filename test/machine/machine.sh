@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # A machine as users have it, in QEMU without KVM: Debian with systemd, pure cgroup v2 and the distribution's own kernel and runc,
-# this commit in /opt/atoll, and the service of docs/operations.md. As root on Debian 12 or 13.
+# this commit in /opt/atoll, and the service of docs/operate/operations.md. As root on Debian 12 or 13.
 #
 #   machine.sh build   makes it, about 5 min and 4 GB; what is slow under emulation (packages, npm ci, images) is made in a chroot
 #   machine.sh start   boots it and returns when it answers, about 30 s
@@ -120,7 +120,7 @@ UNIT
   ln -sf ../task-counter.service "$root/etc/systemd/system/sysinit.target.wants/"
   # A name server on the loopback, as users have it.
   ln -sfn ../run/systemd/resolve/stub-resolv.conf "$root/etc/resolv.conf"
-  sed -n '/^# \/etc\/systemd\/system\/atoll.service/,/^```/p' "$atoll/docs/operations.md" | grep -v '^```' \
+  sed -n '/^# \/etc\/systemd\/system\/atoll.service/,/^```/p' "$atoll/docs/operate/operations.md" | grep -v '^```' \
     >"$root/etc/systemd/system/atoll.service"
 }
 

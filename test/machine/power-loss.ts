@@ -49,7 +49,7 @@ interface Counting {
 let api: ApiClient
 let tunnel: ChildProcess | undefined
 let sandboxes: Counting[] = []
-/** For docs/reliability.md. */
+/** For docs/operate/reliability.md. */
 const findings: string[] = []
 
 const inMachine = async (command: string): Promise<string> =>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # npm run test:machine: this commit on a machine as users have it (machine.sh): the README and the service as shipped, a restart of
-# the machine, losses of its power, and the conformance files of the driver. For Debian 13, or `SUITE=bookworm`. Ends with what docs/reliability.md
+# the machine, losses of its power, and the conformance files of the driver. For Debian 13, or `SUITE=bookworm`. Ends with what docs/operate/reliability.md
 # records and the tally. Under emulation that takes half an hour for the service and more than an hour for the driver.
 #
 #   run.sh            all of it

@@ -1,6 +1,6 @@
 /**
  * The service as an operator has it, on a machine of its own (`machine.sh`): systemd, pure control groups of version 2, the unit
- * of docs/operations.md, no variable. `ATOLL_MACHINE_KEY` is the key that its first start has printed. The second part, after
+ * of docs/operate/operations.md, no variable. `ATOLL_MACHINE_KEY` is the key that its first start has printed. The second part, after
  * a restart of the machine, runs where `ATOLL_MACHINE_BEFORE` holds what the first has left.
  */
 import assert from 'node:assert/strict'

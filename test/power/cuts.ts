@@ -1,6 +1,6 @@
 /**
  * The power is cut under load, on a disk that forgets what was not flushed (`../support/volatile-disk.c`): each acknowledged thing is there
- * after the next boot, or a state that docs/reliability.md names tells its loss. `ATOLL_POWER_CUTS` cuts, 30 by default, with the choices of
+ * after the next boot, or a state that docs/operate/reliability.md names tells its loss. `ATOLL_POWER_CUTS` cuts, 30 by default, with the choices of
  * `ATOLL_POWER_SEED`; both are printed. The last two tests show that a flush that is left out is found.
  */
 import assert from 'node:assert/strict'

@@ -1,4 +1,4 @@
-/** What is there after a loss of power: each acknowledged thing, or a state that docs/reliability.md names for its loss. */
+/** What is there after a loss of power: each acknowledged thing, or a state that docs/operate/reliability.md names for its loss. */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { HostNames } from '../../src/runtime/host-names.ts'

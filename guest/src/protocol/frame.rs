@@ -8,7 +8,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 pub const HEADER_BYTES: usize = 5;
 
-/// Frame types. What each carries is in docs/guest-protocol.md.
+/// Frame types. What each carries is in docs/internals/guest-protocol.md.
 pub mod kind {
     pub const DATA: u8 = 0x01;
     pub const END: u8 = 0x02;

@@ -103,7 +103,7 @@ async function execute(
     // A process group of its own, so that a timeout or an interrupt kills all of it.
     detached: true,
     env: options.env ?? process.env,
-    // No input: the guest recognises commands by that, and previews show their ports (docs/guest-protocol.md § Private ports).
+    // No input: the guest recognises commands by that, and previews show their ports (docs/internals/guest-protocol.md § Private ports).
     stdio: ['ignore', output, output],
   })
   const forgetGroup = recordGroup(child.pid)

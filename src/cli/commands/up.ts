@@ -7,7 +7,7 @@ import { CliError } from '../exit-codes.ts'
 import { onInterrupt } from '../interrupt.ts'
 
 const projectDir = join(import.meta.dirname, '../../..')
-/** As in `npm start` (docs/performance.md). */
+/** As in `npm start` (docs/operate/performance.md). */
 const nodeFlags = ['--max-semi-space-size=4']
 
 export function addUp(program: Command): void {

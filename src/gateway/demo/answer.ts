@@ -13,7 +13,7 @@ const commandLine = /^[ \t]*run:[ \t]*(\S.*)$/m
 /** Characters of a command's output that the final text repeats. */
 const outputCharactersMax = 2000
 
-/** The next answer of the demo model: see docs/agent.md § The demo model for its steps. */
+/** The next answer of the demo model: see docs/use/agent.md § The demo model for its steps. */
 export function answerDemo(conversation: Conversation, pagePort: number): FixtureResponse {
   const command = commandLine.exec(conversation.prompt)?.[1]
   const answer = command === undefined ? pageAnswer(conversation, pagePort) : commandAnswer(conversation, command)

@@ -2,7 +2,7 @@ import { STATUS_CODES } from 'node:http'
 import { ServiceError, type ErrorCode } from '../../errors.ts'
 import type { SessionErrorType } from '../../protocol/http/common.ts'
 
-/** The status of each code (docs/errors.md), and its type in the Sessions API, which has fewer. */
+/** The status of each code (docs/use/errors.md), and its type in the Sessions API, which has fewer. */
 const answers: Record<ErrorCode, readonly [statusCode: number, type: SessionErrorType]> = {
   invalid_request: [400, 'invalid_request'],
   build_failed: [400, 'invalid_request'],

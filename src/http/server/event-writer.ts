@@ -4,7 +4,7 @@ import type { LogBatch } from '../../events/index.ts'
 import { logEventView } from './log-event-view.ts'
 import { eventText, type StreamEvent } from '../../session/index.ts'
 
-/** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
+/** What a reconnecting `EventSource` waits (docs/use/api.md § Conventions). */
 const retryMs = 3000
 const commentMs = 15_000
 /** Events are sent in parts of this size, to tell a slow client from a stalled one. */

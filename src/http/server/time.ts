@@ -1,4 +1,4 @@
-/** The sandbox API tells time to the second (docs/api.md § Conventions). */
+/** The sandbox API tells time to the second (docs/use/api.md § Conventions). */
 export function seconds(date: Date): string
 export function seconds(date: Date | undefined): string | null
 export function seconds(date: Date | undefined): string | null {

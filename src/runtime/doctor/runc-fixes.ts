@@ -4,7 +4,7 @@ import { gunzipSync } from 'node:zlib'
 import { fails, versionText, works, type HostCheck } from './check.ts'
 
 /**
- * Holes published since runc 1.1.5, and the first release of each branch that has the fix; `docs/security.md` says what each means for sandboxes.
+ * Holes published since runc 1.1.5, and the first release of each branch that has the fix; `docs/operate/security.md` says what each means for sandboxes.
  * Of 1.1 none is made any more.
  */
 const holes: Record<string, readonly string[]> = {
@@ -27,7 +27,7 @@ export const runcFixesCheck: HostCheck = {
     if (version === undefined) return fails('the version of runc is not known')
     const open = openHoles(version, await changelog())
     if (open.length === 0) return works(`${version} has those of all published holes`)
-    return fails(`${version} lacks ${open.join(', ')}`, 'docs/security.md says what each means for sandboxes')
+    return fails(`${version} lacks ${open.join(', ')}`, 'docs/operate/security.md says what each means for sandboxes')
   },
 }
 

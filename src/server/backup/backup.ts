@@ -1,6 +1,6 @@
 /**
  * `npm run backup DIR`: copies all that a running server has into a folder, from the second time on what has changed. See
- * `docs/operations.md`. `npm run backup -- --forget` removes what the disk pool keeps for the next one.
+ * `docs/operate/operations.md`. `npm run backup -- --forget` removes what the disk pool keeps for the next one.
  */
 import { realpath } from 'node:fs/promises'
 import { hostname } from 'node:os'

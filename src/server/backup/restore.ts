@@ -1,4 +1,4 @@
-/** `npm run restore DIR`: fills an empty data directory with all that a backup holds. It needs the server's environment. See `docs/operations.md`. */
+/** `npm run restore DIR`: fills an empty data directory with all that a backup holds. It needs the server's environment. See `docs/operate/operations.md`. */
 import { mkdir, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join, relative } from 'node:path'
 import { ServiceError } from '../../errors.ts'

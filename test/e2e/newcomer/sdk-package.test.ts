@@ -32,9 +32,9 @@ before(async () => {
 })
 after(() => rm(folder, { recursive: true, force: true }))
 
-/** The scripts of docs/sdk.md by the names that their first lines give. */
+/** The scripts of docs/use/sdk.md by the names that their first lines give. */
 async function examples(): Promise<[name: string, text: string][]> {
-  const text = await readFile(join(projectDir, 'docs/sdk.md'), 'utf8')
+  const text = await readFile(join(projectDir, 'docs/use/sdk.md'), 'utf8')
   const blocks = [...text.matchAll(/^```js\n\/\/ (\S+)\n(.*?)^```$/gms)]
   return blocks.map(([, name = '', script = '']) => [name, script])
 }
