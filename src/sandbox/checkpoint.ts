@@ -3,7 +3,7 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { CheckpointRecords, type SavedCheckpoint } from './checkpoint-records.ts'
-import { Forks, type ForksContext, type StartFromCheckpoint } from './fork.ts'
+import { Forks, type ForksContext } from './fork.ts'
 import { assertInteger } from './input.ts'
 import type { LifecycleContext } from './lifecycle.ts'
 import {
@@ -13,7 +13,7 @@ import {
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
-import { type Sandbox, type StartedSandbox, startDefaults } from './sandbox.ts'
+import { type Sandbox, startDefaults } from './sandbox.ts'
 import type { CheckpointVolume } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
@@ -78,16 +78,19 @@ type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk'> & Om
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
 export class Checkpoints {
+  readonly start: Forks['start']
+  readonly startMany: Forks['startMany']
   readonly #context: CheckpointsContext
   readonly #dumps = new Map<string, Promise<void>>()
   readonly #records: CheckpointRecords
-  readonly #forks: Forks
 
   constructor(context: CheckpointsContext) {
     this.#context = context
     this.#records = new CheckpointRecords(context)
     const ready = async (orgId: string, checkpointId: string) => assertReady(await this.usable(orgId, checkpointId))
-    this.#forks = new Forks({ ...context, ready })
+    const forks = new Forks({ ...context, ready })
+    this.start = forks.start.bind(forks)
+    this.startMany = forks.startMany.bind(forks)
   }
 
   /** Returns while the checkpoint is `processing`; `settled` waits for its end. */
@@ -103,7 +106,7 @@ export class Checkpoints {
       assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#records.countMax(kind))
     const [madeId] = creation?.made ?? []
     if (madeId !== undefined) return await this.#findMade(orgId, madeId, retentionPolicy?.maxCount)
-    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.read(sandboxId, orgId)
     // Before the dump, which would fail in the background.
     assertDiskTakesData(driver)
     const { fullCheckpoints, fullCheckpointsReason = 'the runtime cannot keep memory' } =
@@ -211,7 +214,7 @@ export class Checkpoints {
   async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
     const checkpoints = await this.#context.store.listCheckpoints(sandboxId, orgId)
     // Checkpoints outlive their sandbox, so only an empty list needs the sandbox's record.
-    if (checkpoints.length === 0) await this.#context.lifecycle.get(orgId, sandboxId)
+    if (checkpoints.length === 0) await this.#context.lifecycle.read(sandboxId, orgId)
     return checkpoints
   }
 
@@ -228,9 +231,9 @@ export class Checkpoints {
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const { lifecycle, driver } = this.#context
     assertReady(await this.#readOfSandbox(orgId, sandboxId, checkpointId))
-    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.read(sandboxId, orgId)
     await lifecycle.replace(sandboxId, async (spec) => {
-      const { restores } = await lifecycle.get(orgId, sandboxId)
+      const { restores } = await lifecycle.read(sandboxId, orgId)
       // Count first: a client that reaches a process of the past must find the restore counted, also after a crash in between.
       await lifecycle.change(sandboxId, { restores: restores + 1 })
       try {
@@ -241,27 +244,6 @@ export class Checkpoints {
         throw error
       }
     })
-  }
-
-  /** Starts a sandbox from it; waits for one that is `processing`. Patches run before it returns (`patch_failed`). */
-  async start(
-    orgId: string,
-    checkpointId: string,
-    input: StartFromCheckpoint,
-    options?: CreateOptions,
-  ): Promise<StartedSandbox> {
-    return await this.#forks.start(orgId, checkpointId, input, options)
-  }
-
-  /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
-  async startMany(
-    orgId: string,
-    checkpointId: string,
-    input: StartFromCheckpoint,
-    count: number,
-    options?: CreateOptions,
-  ): Promise<PromiseSettledResult<StartedSandbox>[]> {
-    return await this.#forks.startMany(orgId, checkpointId, input, count, options)
   }
 
   async close(): Promise<void> {

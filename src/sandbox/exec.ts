@@ -165,16 +165,13 @@ export class Exec {
       if (!guest) throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
       return await guest.attach(processId, attachOptions)
     }
-    await this.#lifecycle.get(orgId, sandboxId)
-    // An agent's attachment lasts as long as its session, so neither it nor that of a build counts as activity.
-    const release = isOfClient(kind) ? this.#lifecycle.keepAlive(sandboxId) : undefined
-    try {
-      const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
-      return release ? releasedAtEnd(attachment, release) : attachment
-    } catch (error) {
-      release?.()
-      throw error
-    }
+    return await this.#lifecycle.useOn(orgId, sandboxId, async (guest, _sandbox, release) => {
+      const attachment = await guest.attach(processId, attachOptions)
+      if (isOfClient(kind)) return releasedAtEnd(attachment, release)
+      // An agent's attachment lasts as long as its session, so neither it nor that of a build counts as activity.
+      release()
+      return attachment
+    })
   }
 
   /** Throws `not_found` for a process of another kind. */

@@ -66,19 +66,12 @@ export class Files {
   ): Promise<{ stat: FileStat; body: Readable }> {
     assertPath(path)
     assertFileUser(options)
-    await this.#context.lifecycle.get(orgId, sandboxId)
-    const release = this.#context.lifecycle.keepAlive(sandboxId)
-    try {
-      const file = await this.#context.lifecycle.use(orgId, sandboxId, (guest, sandbox) =>
-        guest.readFile(path, { ...options, ...userOf(sandbox, options) }),
-      )
+    return await this.#context.lifecycle.useOn(orgId, sandboxId, async (guest, sandbox, release) => {
+      const file = await guest.readFile(path, { ...options, ...userOf(sandbox, options) })
       if (file.body.closed) release()
       else file.body.once('close', release)
       return file
-    } catch (error) {
-      release()
-      throw error
-    }
+    })
   }
 
   async stat(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<FileStat> {
@@ -117,7 +110,7 @@ export class Files {
     const { operation, path, expiresInSeconds, bytesMax, user } = input
     assertPath(path)
     assertFileUser(input)
-    assertAlive(await this.#context.lifecycle.get(orgId, sandboxId))
+    assertAlive(await this.#context.lifecycle.read(sandboxId, orgId))
     const options = { shown: { path, ...defined({ user }) }, expiresInSeconds, ...defined({ bytesMax }) }
     return this.#signer.sign(claimsOf(operation, sandboxId, path, user), options)
   }

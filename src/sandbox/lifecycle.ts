@@ -91,10 +91,6 @@ export class Lifecycle {
     })
   }
 
-  async get(orgId: string, sandboxId: string): Promise<Sandbox> {
-    return await this.read(sandboxId, orgId)
-  }
-
   /** The sandbox that an earlier run of the request has made, as it is now. Throws `not_found` when it is gone. */
   async findMade(orgId: string, creation: Creation | undefined): Promise<Sandbox | undefined> {
     const id = creation?.id('sb-')
@@ -111,22 +107,34 @@ export class Lifecycle {
     sandboxId: string,
     work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
   ): Promise<Result> {
+    return await this.useOn(orgId, sandboxId, async (guest, sandbox, release) => {
+      const result = await work(guest, sandbox)
+      release()
+      return result
+    })
+  }
+
+  /** Likewise for work whose result uses the sandbox too: it counts as activity until the work fails or `release` is called. */
+  async useOn<Result>(
+    orgId: string,
+    sandboxId: string,
+    work: (guest: Guest, sandbox: Sandbox, release: () => void) => Promise<Result>,
+  ): Promise<Result> {
     // A call of another organisation must not keep it alive.
     await this.read(sandboxId, orgId)
     const release = this.keepAlive(sandboxId)
     try {
       const sandbox = await this.wakes.ensureRunning(sandboxId, orgId)
-      return await work(this.#context.guest(sandboxId, sandbox.orgId), sandbox)
+      return await work(this.#context.guest(sandboxId, sandbox.orgId), sandbox, release)
     } catch (error) {
-      throw await this.#findCause(sandboxId, error)
-    } finally {
       release()
+      throw await this.#findCause(sandboxId, error)
     }
   }
 
   /** For reads that neither wake a sandbox nor count as activity. */
   async findRunningGuest(orgId: string, sandboxId: string): Promise<Guest | undefined> {
-    const sandbox = await this.get(orgId, sandboxId)
+    const sandbox = await this.read(sandboxId, orgId)
     return sandbox.status === 'running' ? this.#context.guest(sandboxId, orgId) : undefined
   }
 

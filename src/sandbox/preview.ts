@@ -126,20 +126,20 @@ export class Previews {
 
   async list(orgId: string, sandboxId: string): Promise<Preview[]> {
     const { store, lifecycle } = this.#context
-    const { status } = await lifecycle.get(orgId, sandboxId)
+    const { status } = await lifecycle.read(sandboxId, orgId)
     if (status !== 'stopped') await this.#checkDomains(await store.listPreviews(sandboxId))
     const previews = await store.listPreviews(sandboxId)
     return previews.map((preview) => this.#shownOf(preview))
   }
 
   async delete(orgId: string, sandboxId: string, port: number): Promise<void> {
-    await this.#context.lifecycle.get(orgId, sandboxId)
+    await this.#context.lifecycle.read(sandboxId, orgId)
     if (!(await this.#context.store.deletePreview(sandboxId, port))) throw noPreview(sandboxId, port)
   }
 
   /** Makes a new token for all ports of the sandbox without one of their own. */
   async rotate(orgId: string, sandboxId: string): Promise<string> {
-    const sandbox = await this.#context.lifecycle.get(orgId, sandboxId)
+    const sandbox = await this.#context.lifecycle.read(sandboxId, orgId)
     assertAlive(sandbox)
     const token = previewToken({ scheme: 'bearer' }, 'previewAuth')
     await this.#context.lifecycle.change(sandboxId, { previewTokenHash: sha256(token) })
@@ -213,7 +213,7 @@ export class Previews {
   async #findMade({ id, orgId, sandboxId, port }: PreviewDeclaration, creation?: Creation) {
     const [madeId] = creation?.made ?? []
     if (madeId === undefined) return undefined
-    await this.#context.lifecycle.get(orgId, sandboxId)
+    await this.#context.lifecycle.read(sandboxId, orgId)
     const preview = await this.#context.store.preview(sandboxId, port)
     if (preview?.id !== madeId) throw noPreview(sandboxId, port)
     return { preview, created: madeId === id }
@@ -222,7 +222,7 @@ export class Previews {
   async #declare(declaration: PreviewDeclaration, creation?: Creation) {
     const { store, lifecycle, domains, unverifiedMax } = this.#context
     const { orgId, sandboxId, port, customHostname } = declaration
-    assertAlive(await lifecycle.get(orgId, sandboxId))
+    assertAlive(await lifecycle.read(sandboxId, orgId))
     if (customHostname === undefined) return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     await domains.assertFree(orgId, customHostname)
     return await this.#claiming.run(orgId, async () => {

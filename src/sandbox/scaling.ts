@@ -115,7 +115,7 @@ export class Scaling {
 
   async #change(orgId: string, sandboxId: string, sizes: (now: Sandbox) => SizeChange): Promise<Sandbox> {
     const { lifecycle } = this.#context
-    const sandbox = await lifecycle.get(orgId, sandboxId)
+    const sandbox = await lifecycle.read(sandboxId, orgId)
     assertUnlocked(sandbox)
     const resize = () => this.#resize(sandboxId, sizes)
     // What a shrinking sandbox needs is known when it runs; memory beyond the record's comes back once the record has grown.
@@ -180,7 +180,7 @@ export class Scaling {
 
   async #set(orgId: string, sandboxId: string, decide: (now: Sandbox) => SettingsChange): Promise<Sandbox> {
     const { lifecycle } = this.#context
-    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.read(sandboxId, orgId)
     return await lifecycle.changeAlone(sandboxId, decide)
   }
 }

@@ -172,7 +172,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** Gives back an id that no caller will use. Harmless for one that was used. */
     release: (sandboxId: string) => lifecycle.warm.release(sandboxId),
 
-    get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
+    get: (orgId: string, sandboxId: string) => lifecycle.read(sandboxId, orgId),
 
     /** Of any organisation. The address of the caller has shown that it is inside the sandbox. Throws `not_found`. */
     readOfCaller: (sandboxId: string) => lifecycle.read(sandboxId),
@@ -191,7 +191,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Stops it for good. Repeating it is harmless. */
     async delete(orgId: string, sandboxId: string): Promise<void> {
-      await lifecycle.get(orgId, sandboxId)
+      await lifecycle.read(sandboxId, orgId)
       await lifecycle.delete(sandboxId)
     },
 
@@ -203,14 +203,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     async hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }> {
-      await lifecycle.get(orgId, sandboxId)
+      await lifecycle.read(sandboxId, orgId)
       return (await lifecycle.hibernate(sandboxId)) ?? { sizeBytes: 0 }
     },
 
     /** `memory: false` starts it on its disk and keeps its memory as a checkpoint; `true` tries again to restore memory that was refused. */
     async wake(orgId: string, sandboxId: string, { timeoutSeconds, memory }: WakeSandbox = {}): Promise<Sandbox> {
       if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
-      await lifecycle.get(orgId, sandboxId)
+      await lifecycle.read(sandboxId, orgId)
       const start = memory === undefined ? undefined : memory ? fromMemory : fromDisk
       return await lifecycle.wakes.wake(sandboxId, defined({ timeoutSeconds, start }))
     },
@@ -251,12 +251,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   }
 
   async function restart(orgId: string, sandboxId: string, options: { graceMs?: number }): Promise<Sandbox> {
-    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.read(sandboxId, orgId)
     return await lifecycle.replace(sandboxId, (spec) => driver.restart(spec, options))
   }
 
   async function alive(orgId: string, sandboxId: string): Promise<Sandbox> {
-    const sandbox = await lifecycle.get(orgId, sandboxId)
+    const sandbox = await lifecycle.read(sandboxId, orgId)
     assertAlive(sandbox)
     return sandbox
   }

@@ -43,7 +43,7 @@ export class Usage {
 
   /** Throws `not_found` as `get` does, and `unavailable` while its host does not answer. */
   async readRecent(orgId: string, sandboxId: string): Promise<RecentUsage> {
-    const { status, cpuCount, memoryMb, diskMb } = await this.#lifecycle.get(orgId, sandboxId)
+    const { status, cpuCount, memoryMb, diskMb } = await this.#lifecycle.read(sandboxId, orgId)
     const { usage } = this.#lifecycle
     const used = status === 'running' ? await usage.readNow(sandboxId) : undefined
     const limits = { cpuCount, memoryLimitBytes: memoryMb * mebibyte, diskLimitBytes: diskMb * mebibyte }

@@ -262,18 +262,14 @@ export class Volumes {
 
   /** Makes data and then their record. */
   async #make(id: string, makeData: () => Promise<void>, insert: () => Promise<void>): Promise<void> {
-    const { store, driver, log } = this.#context
-    await store.reserveVolume(id)
+    await this.#context.store.reserveVolume(id)
     try {
       await makeData()
       await insert()
     } catch (error) {
       // The insertion may have happened all the same; the next start finds out.
       if (isServiceError(error, 'unavailable')) throw error
-      await driver
-        .deleteVolume(id)
-        .then(() => store.forgetVolumes([id]))
-        .catch((cause: unknown) => log.warn({ err: cause, volumeId: id }, 'remains of a volume cannot be removed now'))
+      await removeRemains(this.#context, id)
       throw error
     }
   }
@@ -305,23 +301,27 @@ export class Volumes {
 }
 
 /** Removes what interrupted creations and deletions of volumes left, and detaches volumes of sandboxes whose machines are gone. */
-export async function recoverVolumes({
-  store,
-  driver,
-  log,
-}: Omit<VolumesContext, 'limits' | 'driver' | 'disk'> & { driver: RuntimeDriver }): Promise<void> {
-  for (const id of await store.volumeRemains()) {
-    await driver
-      .deleteVolume(id)
-      .then(() => store.forgetVolumes([id]))
-      .catch((error: unknown) => log.warn({ err: error, volumeId: id }, 'remains of a volume cannot be removed now'))
-  }
+export async function recoverVolumes(
+  context: Pick<VolumesContext, 'store' | 'log'> & { driver: RuntimeDriver },
+): Promise<void> {
+  const { store, driver, log } = context
+  for (const id of await store.volumeRemains()) await removeRemains(context, id)
   for (const id of await store.stoppedHolders()) {
     await driver
       .delete(id)
       .then(() => store.detachVolumes(id))
       .catch((error: unknown) => log.warn({ err: error, sandboxId: id }, 'a stopped sandbox still has its volumes'))
   }
+}
+
+async function removeRemains(
+  { store, driver, log }: Pick<VolumesContext, 'store' | 'log'> & { driver: Pick<RuntimeDriver, 'deleteVolume'> },
+  id: string,
+): Promise<void> {
+  await driver
+    .deleteVolume(id)
+    .then(() => store.forgetVolumes([id]))
+    .catch((error: unknown) => log.warn({ err: error, volumeId: id }, 'remains of a volume cannot be removed now'))
 }
 
 function assertRoom(count: number, max: number, owner: string, what: string): void {

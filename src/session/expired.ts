@@ -9,9 +9,9 @@ export async function deleteExpiredSessions(
   endedBefore: Date,
   signal?: AbortSignal,
 ): Promise<void> {
-  while (!signal?.aborted) {
+  for (;;) {
     const ids = await store.expiredSessions(endedBefore, batchMax)
-    if (ids.length === 0) return
+    if (ids.length === 0 || signal?.aborted) return
     await store.deleteSessions(ids)
   }
 }

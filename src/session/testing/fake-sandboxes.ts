@@ -157,8 +157,7 @@ export class FakeSandboxes {
         },
         list: async (_orgId: string, sandboxId: string) =>
           [...this.checkpoints.values()].filter((checkpoint) => checkpoint.sandboxId === sandboxId),
-        listOwnedBy: async (wanted: CheckpointOwner) =>
-          [...this.checkpoints.values()].filter(({ owner }) => owner === wanted),
+        listOwnedBy: async (of: CheckpointOwner) => [...this.checkpoints.values()].filter(({ owner }) => owner === of),
         delete: async (_orgId: string, _sandboxId: string, checkpointId: string) => {
           await this.beforeCheckpointDelete()
           if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
