@@ -13,7 +13,7 @@ import {
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
-import { type Sandbox, startDefaults } from './sandbox.ts'
+import { newSandbox, type Sandbox } from './sandbox.ts'
 import type { CheckpointVolume } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
@@ -159,21 +159,8 @@ export class Checkpoints {
     const { driver } = this.#context
     const { id, name, source } = input
     if (driver.importImage === undefined) throw new ServiceError('not_implemented', 'this driver imports no images')
-    const { image, cpuCount, memoryMb, diskMb } = startDefaults
-    const checkpoint: Checkpoint = {
-      id,
-      orgId,
-      owner: 'image',
-      // No sandbox has this id.
-      sandboxId: newId('sb-'),
-      name,
-      kind: 'disk_only',
-      status: 'processing',
-      sizeBytes: 0,
-      sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs: {} },
-      volumes: [],
-      createdAt: new Date(),
-    }
+    // No sandbox has the id of this record, which is not stored.
+    const checkpoint = newCheckpoint(newSandbox(orgId, {}), { id, owner: 'image', name, kind: 'disk_only' })
     await this.#records.insert(checkpoint)
     try {
       const imported = await driver.importImage(id, source, signal, orgId)
@@ -313,7 +300,7 @@ export class Checkpoints {
   }
 }
 
-function newCheckpoint(
+export function newCheckpoint(
   sandbox: Sandbox,
   input: Pick<CreateCheckpoint, 'id' | 'owner' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind },
 ): Checkpoint {
@@ -333,7 +320,7 @@ function newCheckpoint(
   }
 }
 
-export function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
+function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
   return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }
 }
 

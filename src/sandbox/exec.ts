@@ -81,8 +81,6 @@ export interface AttachExec extends AttachOptions {
   wake?: boolean
 }
 
-export type ExecService = Pick<Exec, keyof Exec>
-
 const runTimeoutSecondsDefault = 60
 const runKeepBytes = 8 * 1024 * 1024
 const argumentsMax = 4096

@@ -1,8 +1,6 @@
 import type { Lifecycle } from './lifecycle.ts'
 import type { Listener, SystemProcess } from './ports/guest.ts'
 
-export type InspectionService = Pick<Inspection, keyof Inspection>
-
 /** What runs and listens in a sandbox, whoever started it. Each method wakes the sandbox, as only its guest knows. */
 export class Inspection {
   readonly #lifecycle: Lifecycle

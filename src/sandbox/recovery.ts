@@ -1,7 +1,6 @@
 import { ServiceError } from '../errors.ts'
-import { newId } from '../lib/id.ts'
 import { alignMachine } from './alignment.ts'
-import { type Checkpoint, configOf } from './checkpoint.ts'
+import { type Checkpoint, newCheckpoint } from './checkpoint.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -173,19 +172,9 @@ export async function readmitCheckpoint(
   const known = await store.checkpoint(id)
   if (known?.status === 'failed') return (await store.updateCheckpoint(id, readyAgain)) ?? known
   if (known !== undefined) return known
-  const checkpoint: Checkpoint = {
-    id,
-    orgId,
-    owner: 'client',
-    sandboxId: sandboxId ?? newId('sb-'),
-    name: `restored-${id}`,
-    kind,
-    status: 'ready',
-    sizeBytes,
-    sandboxConfig: configOf(newSandbox(orgId, {})),
-    volumes: [],
-    createdAt: new Date(),
-  }
+  const source = newSandbox(orgId, { id: sandboxId })
+  const made = newCheckpoint(source, { id, name: `restored-${id}`, kind })
+  const checkpoint: Checkpoint = { ...made, status: 'ready', sizeBytes }
   await store.insertCheckpoint(checkpoint)
   return checkpoint
 }

@@ -6,9 +6,9 @@ import { sha256 } from '../lib/secret.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { DiskQuota } from './disk-quota.ts'
-import { Exec, type ExecService } from './exec.ts'
+import { Exec } from './exec.ts'
 import { type FileService, Files } from './files.ts'
-import { Inspection, type InspectionService } from './inspection.ts'
+import { Inspection } from './inspection.ts'
 import { assertInput, assertInteger, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
@@ -19,7 +19,7 @@ import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
 import { Scaling, type ScalingService } from './scaling.ts'
-import { Usage, type UsageService } from './usage.ts'
+import { Usage } from './usage.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
@@ -110,9 +110,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     volumes: volumes as VolumeService,
     previews: previews as PreviewService,
     files: files as FileService,
-    exec: exec as ExecService,
-    inspection: inspection as InspectionService,
-    usage: usage as UsageService,
+    exec,
+    inspection,
+    usage,
     scaling: scaling as ScalingService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */

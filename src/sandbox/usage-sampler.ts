@@ -10,14 +10,10 @@ const lookIntervalMs = 250
 /** Over a shorter time the processor time says little. */
 const spanMsMin = 1000
 
-export interface UsageSample {
+export interface UsageSample extends Omit<SandboxUsage, 'cpuUs' | 'processCount'> {
   at: Date
   /** 100 is one processor in full. */
   cpuPercent: number
-  memoryBytes: number
-  diskBytes: number | undefined
-  networkReceivedBytes: number
-  networkSentBytes: number
 }
 
 export interface UsageSamplerOptions {
@@ -98,9 +94,8 @@ export class UsageSampler {
     if (usage === undefined) return undefined
     const atMs = Date.now()
     const cpuPercent = percentOf(this.#series.get(sandboxId)?.last, usage, atMs)
-    const { memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount } = usage
-    const at = new Date(atMs)
-    return { at, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount }
+    const { cpuUs: _cpuUs, ...used } = usage
+    return { at: new Date(atMs), cpuPercent, ...used }
   }
 
   /** What it uses, with the processor time of the next `spanMs`. Undefined when it does not run until then. */

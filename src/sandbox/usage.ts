@@ -1,34 +1,16 @@
 import { ServiceError } from '../errors.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { Sandbox } from './sandbox.ts'
-import type { UsageSample } from './usage-sampler.ts'
-
-export type UsageService = Pick<Usage, keyof Usage>
-
-export interface RecentUsage {
-  /** Undefined while it does not run. */
-  now:
-    | (UsageSample & { cpuCount: number; memoryLimitBytes: number; diskLimitBytes: number; processCount: number })
-    | undefined
-  /** Of the last hour, the oldest first. */
-  samples: UsageSample[]
-}
+import type { SandboxUsage } from './ports/runtime-driver.ts'
 
 const mebibyte = 1024 * 1024
 const measuredSpanMs = 100
 
-/** What a sandbox has left of its limits, for itself. */
-export interface UsageOfLimits {
+interface UsageOfLimits extends Omit<SandboxUsage, 'cpuUs'> {
   /** Of the CPU that it may use: 0 to 100. */
   cpuPercent: number
-  memoryBytes: number
   memoryLimitBytes: number
-  /** Undefined while the host does not know. */
-  diskBytes: number | undefined
   diskLimitBytes: number
-  processCount: number
-  networkReceivedBytes: number
-  networkSentBytes: number
 }
 
 /** What sandboxes use and have used. Reading it wakes none and is no activity. */
@@ -41,8 +23,8 @@ export class Usage {
     this.#lifecycle = lifecycle
   }
 
-  /** Throws `not_found` as `get` does, and `unavailable` while its host does not answer. */
-  async readRecent(orgId: string, sandboxId: string): Promise<RecentUsage> {
+  /** Now, unless it does not run, and in the last hour, the oldest first. Throws `not_found`, and `unavailable` while its host does not answer. */
+  async readRecent(orgId: string, sandboxId: string) {
     const { status, cpuCount, memoryMb, diskMb } = await this.#lifecycle.read(sandboxId, orgId)
     const { usage } = this.#lifecycle
     const used = status === 'running' ? await usage.readNow(sandboxId) : undefined

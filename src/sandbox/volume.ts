@@ -150,14 +150,9 @@ export class Volumes {
     await this.#changes.run(orgId, async () => {
       const { id } = await this.#read(orgId, name)
       const holders = (await store.volumeAttachments(id)).map(({ sandboxId }) => sandboxId)
-      if (holders.length > 0) throw inUse(name, 'sandboxes', holders)
-      const snapshots = await store.listVolumeSnapshots(id)
-      if (snapshots.length > 0)
-        throw inUse(
-          name,
-          'snapshots',
-          snapshots.map((snapshot) => snapshot.name),
-        )
+      if (holders.length > 0) throw inUse(name, { sandboxIds: holders })
+      const snapshots = (await store.listVolumeSnapshots(id)).map((snapshot) => snapshot.name)
+      if (snapshots.length > 0) throw inUse(name, { snapshots })
       await this.#remove(id)
     })
   }
@@ -328,12 +323,14 @@ function assertRoom(count: number, max: number, owner: string, what: string): vo
   if (count >= max) throw new ServiceError('conflict', `${owner} has ${count} ${what}, the most it may have`)
 }
 
-function inUse(name: string, what: 'sandboxes' | 'snapshots', names: readonly string[]): ServiceError {
+function inUse(
+  name: string,
+  details: { sandboxIds: readonly string[] } | { snapshots: readonly string[] },
+): ServiceError {
+  const [why, names] =
+    'snapshots' in details ? ['has snapshots:', details.snapshots] : ['is in use by', details.sandboxIds]
   const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
-  const listed = `${names.slice(0, namedMax).join(', ')}${more}`
-  const message =
-    what === 'sandboxes' ? `volume ${name} is in use by ${listed}` : `volume ${name} has snapshots: ${listed}`
-  const details = what === 'sandboxes' ? { sandboxIds: names } : { snapshots: names }
+  const message = `volume ${name} ${why} ${names.slice(0, namedMax).join(', ')}${more}`
   return new ServiceError('conflict', message, { details: { volume: name, ...details } })
 }
 

@@ -27,7 +27,6 @@ import type {
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
 import { unusedTokenHash } from './boot.ts'
-import { deleteExpiredSessions } from './expired.ts'
 import { ForkCheckpoints, forkSession } from './fork.ts'
 import { exportRecords, readHistories, readHistory, Searches, ViewMemory } from './history.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
@@ -71,6 +70,8 @@ export interface RunningSessionService extends SessionService {
 }
 
 const listLimitDefault = 50
+/** Sessions that are listed, and then deleted, at once. */
+const expiredAtOnceMax = 1000
 /** Pages of histories, and of streams that are replayed, which all clients together read between two looks at what else there is to do. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
@@ -136,7 +137,13 @@ class Sessions implements RunningSessionService {
   }
 
   async deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void> {
-    await deleteExpiredSessions(this.#deps.store, endedBefore, signal)
+    const { store } = this.#deps
+    // A session is listed until it is deleted, so the next call completes one that was cut off.
+    for (;;) {
+      const ids = await store.expiredSessions(endedBefore, expiredAtOnceMax)
+      if (ids.length === 0 || signal.aborted) return
+      await store.deleteSessions(ids)
+    }
   }
 
   async sweepForkCheckpoints(): Promise<void> {
