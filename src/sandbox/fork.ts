@@ -81,12 +81,12 @@ export class Forks {
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {
-    const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, user } = input
+    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = input
     const { sandboxConfig } = checkpoint
-    const volumes = await this.#resolveVolumes(orgId, checkpoint, input.volumes, id)
+    const volumes = await this.#resolveVolumes(orgId, checkpoint, mounts, id)
     const draft = newSandbox(orgId, {
       ...sandboxConfig,
-      ...defined({ id, timeoutSeconds, cpuCount, memoryMb, diskMb, metadata }),
+      ...defined({ ...given, id }),
       volumes,
       envs: { ...sandboxConfig.envs, ...envs },
       commandDefaults: withUser(sandboxConfig.commandDefaults, user),

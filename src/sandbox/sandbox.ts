@@ -138,28 +138,16 @@ export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskM
 export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
   const now = new Date()
   return {
-    id: given.id ?? newId('sb-'),
+    id: newId('sb-'),
     orgId,
     status: 'creating',
-    image: given.image ?? startDefaults.image,
-    cpuCount: given.cpuCount ?? startDefaults.cpuCount,
-    memoryMb: given.memoryMb ?? startDefaults.memoryMb,
-    diskMb: given.diskMb ?? startDefaults.diskMb,
-    timeoutSeconds: given.timeoutSeconds ?? 300,
-    envs: given.envs ?? {},
-    metadata: given.metadata ?? {},
-    tags: {},
-    ...defined({ fromCheckpointId: given.fromCheckpointId }),
-    createdAt: now,
-    startedAt: now,
-    activeAt: now,
-    volumes: given.volumes ?? [],
-    ...defined({ commandDefaults: given.commandDefaults }),
-    isAutoscaled: false,
-    autoscaleMinMb: 0,
-    autoscaleMaxMb: 0,
-    isScalingLocked: false,
+    ...startDefaults,
+    timeoutSeconds: 300,
+    ...{ envs: {}, metadata: {}, tags: {}, volumes: [] },
+    ...{ createdAt: now, startedAt: now, activeAt: now },
+    ...{ isAutoscaled: false, autoscaleMinMb: 0, autoscaleMaxMb: 0, isScalingLocked: false },
     restores: 0,
+    ...defined(given),
   }
 }
 

@@ -269,19 +269,8 @@ function draftOf(
   creation?: Creation,
 ): Sandbox {
   assertNewSandbox(input, limits)
-  const {
-    id = creation?.id('sb-'),
-    image,
-    timeoutSeconds,
-    cpuCount,
-    memoryMb,
-    diskMb,
-    envs,
-    metadata,
-    user = defaultUser,
-  } = input
-  if (image !== undefined)
-    assertInput(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
-  const commandDefaults = withUser(undefined, user)
-  return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, commandDefaults })
+  const { id = creation?.id('sb-'), user = defaultUser, previewAuth: _auth, volumes: _mounts, ...given } = input
+  const isName = given.image === undefined || /^[a-z0-9][a-z0-9._-]{0,63}$/.test(given.image)
+  assertInput(isName, 'templateID', 'must be the name of an image')
+  return newSandbox(orgId, { ...given, id, commandDefaults: withUser(undefined, user) })
 }
