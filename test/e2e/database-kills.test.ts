@@ -27,11 +27,12 @@ const kinds = [
 ]
 
 /** Writes with keys that it repeats until they are acknowledged, so that one is never there twice. */
-class Load {
+class Load implements AsyncDisposable {
   readonly acknowledged = new Map<string, string>()
   readonly #server: AtollServer
   readonly #path: string
   readonly #over = new AbortController()
+  readonly #givenUp = new AbortController()
   readonly #running: Promise<void>[]
 
   constructor(server: AtollServer, path: string) {
@@ -40,15 +41,22 @@ class Load {
     this.#running = Array.from({ length: writers }, (_, index) => this.#write(index))
   }
 
+  /** Returns when all that was begun is acknowledged. */
   async end(): Promise<void> {
     this.#over.abort()
     await Promise.all(this.#running)
   }
 
+  /** What has no answer yet is given up. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#givenUp.abort()
+    await this.end()
+  }
+
   async #write(writer: number): Promise<void> {
     for (let count = 0; !this.#over.signal.aborted; count++) {
       const description = `${writer}.${count}`
-      for (let id: string | undefined; id === undefined;) {
+      for (let id: string | undefined; id === undefined && !this.#givenUp.signal.aborted;) {
         id = await this.#attempt(description)
         if (id === undefined) await sleep(20)
         else this.acknowledged.set(description, id)
@@ -111,7 +119,7 @@ test('database: kills of server, of PostgreSQL and of both under load lose nothi
   const sandbox = await startSandbox(server)
   const checkpoint = await takeCheckpoint(server, sandbox, 'a', 'disk_only')
   const path = `/api/sandboxes/checkpoints/${checkpoint}/patches`
-  const load = new Load(server, path)
+  await using load = new Load(server, path)
   const untilMore = async () => {
     const wanted = load.acknowledged.size + acknowledgedMin
     while (load.acknowledged.size < wanted) await sleep(5)

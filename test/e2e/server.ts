@@ -92,7 +92,11 @@ export class AtollServer {
   /** Starts it again over the same data, after `stop` or `kill`, with these variables besides for this one life. */
   async restart(env: Record<string, string> = {}): Promise<void> {
     this.#process = this.#spawn(env)
-    await this.ready()
+    await this.ready().catch((error: unknown) => {
+      // A report shows no error that another one suppresses, as the disposal of this server then does.
+      console.error(error)
+      throw error
+    })
   }
 
   /** Starts it again where it refuses to. Returns its exit status and what it says. */
