@@ -59,10 +59,10 @@ count() {
   printf '%-12s %5d passed %5d failed %6d s  %s\n' "$1" "$ok" "$bad" "$4" "$note" >>"$counts"
 }
 
-# Lint, format, types and unused code: each counts as one test.
+# Lint, format, types, unused code and shell scripts: each counts as one test.
 run_check() {
   local script ok=0 bad=0 started=$SECONDS
-  for script in lint format:check types knip; do
+  for script in lint format:check types knip shellcheck; do
     echo "--- $script"
     if npm run --silent "$script"; then ok=$((ok + 1)); else bad=$((bad + 1)); fi
   done

@@ -1,5 +1,5 @@
 /**
- * The closed list of codes that Atoll answers with. `http/` maps each to a status; `docs/use/errors.md` explains each.
+ * The closed list of codes that Atoll answers with. `lib/error-status.ts` maps each to a status; `docs/use/errors.md` explains each.
  * Adding one here without both does not pass the type check or the tests.
  */
 export const errorCodes = [
@@ -52,4 +52,9 @@ export class ServiceError extends Error {
 
 export function isServiceError(error: unknown, code?: ErrorCode): error is ServiceError {
   return error instanceof ServiceError && (code === undefined || error.code === code)
+}
+
+/** For `catch` of calls to which a thing that is gone is no failure. */
+export function ignoreNotFound(error: unknown): undefined {
+  if (!isServiceError(error, 'not_found')) throw error
 }

@@ -1,5 +1,5 @@
 //! The folder with a sandbox's limits, where its programs look for those of control groups. The runtime makes no place for a mount
-//! there: in version 2 each folder is a group. So it is mounted when the sandbox runs, also one whose memory an earlier version saved.
+//! there: in version 2 each folder is a group. So it is mounted when the sandbox runs.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

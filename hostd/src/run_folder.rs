@@ -1,39 +1,19 @@
 //! The folder in `/run` as a private mount, whose mounts no other namespace receives. Where `/` is shared, as with systemd, each
 //! service with its own namespace would otherwise receive every mount of every sandbox.
 
-use std::fs::File;
-use std::os::unix::io::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::mounts::mount_points;
 use crate::sys::{self, Error};
 
-/// Makes `folder` a private mount; harmless on a repeat. Mounts below it, made by an earlier version, are moved in and leave the
-/// namespaces that have received them.
+/// Makes `folder` a private mount; harmless on a repeat.
 pub fn make_own(folder: &Path) -> Result<(), Error> {
     let folder = folder.canonicalize().map_err(|error| Error::io("resolve", folder.display(), error))?;
-    let mounts = mount_points()?;
-    if mounts.contains(&folder) {
-        return sys::make_private(&folder);
+    if !mount_points()?.contains(&folder) {
+        sys::attach_tree(&sys::clone_tree(&folder)?, &folder)?;
     }
-    let below: Vec<&PathBuf> = mounts.iter().filter(|path| path.starts_with(&folder)).collect();
-    let copies = below.iter().map(|path| sys::clone_tree(path)).collect::<Result<Vec<_>, Error>>()?;
-    // The old mounts cannot be reached by their path once the new mount is on top.
-    let before = File::open(&folder).map_err(|error| Error::io("open", folder.display(), error))?;
-    let own = sys::clone_tree(&folder)?;
-    sys::attach_tree(&own, &folder)?;
-    // A mount attached in a shared one becomes shared, so make each private after it is attached.
-    sys::make_private(&folder)?;
-    for path in below.iter().rev() {
-        let inside = path.strip_prefix(&folder).expect("is below");
-        let hidden = Path::new("/proc/self/fd").join(before.as_raw_fd().to_string()).join(inside);
-        sys::detach(&hidden)?;
-    }
-    for (copy, path) in copies.iter().zip(&below) {
-        sys::attach_tree(copy, path)?;
-        sys::make_private(path)?;
-    }
-    Ok(())
+    // A mount that is attached in a shared one becomes shared.
+    sys::make_private(&folder)
 }
 
 /// Makes `folder`, the source of a sandbox's files, a mount with its own peer group. A memory that was saved with files of a shared

@@ -10,7 +10,6 @@ install_base_image() {
   local recipe id new
   recipe=$(base_recipe)
   if [ "$ATOLL_FRESH_BASE" = no ]; then
-    [ "$recipe" != "$(cat "$ATOLL_IMAGE_DIR/base/recipe" 2>/dev/null)" ] || name_by_content base
     id=$(image_made_by base "$recipe")
     if [ -n "$id" ]; then
       select_image base "$id"
@@ -106,7 +105,7 @@ add_node() {
 
 # What the driver mounts over. The image is never written to, so they must exist in it.
 add_mount_points() {
-  local root=$1 file
+  local root=$1
   mkdir -p "$root/workspace" "$root/.atoll/run" "$root/.atoll/agent"
   : >"$root/.atoll/guest"
   # The names of the machine that built the image have no business in it.

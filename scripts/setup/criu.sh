@@ -14,7 +14,6 @@ criu_build_packages=(
 
 install_criu() {
   local built=yes
-  name_by_content criu
   if criu_works "$ATOLL_IMAGE_DIR/criu/criu" && diff --recursive --brief "$criu_changes" "$ATOLL_IMAGE_DIR/criu/changes" &>/dev/null; then
     say "criu-$(current_image criu) passes a real dump and restore"
     return

@@ -4,6 +4,7 @@
 
 open_image_dir() {
   # The folder above is usually the data directory of the first server: others may pass through it, not look around.
+  # shellcheck disable=SC2174 # those above that one get the mode of all folders
   [ -d "$(dirname "$ATOLL_IMAGE_DIR")" ] || mkdir --parents --mode=711 "$(dirname "$ATOLL_IMAGE_DIR")"
   mkdir --parents "$ATOLL_IMAGE_DIR"
   exec 9>"$ATOLL_IMAGE_DIR/.setup.lock"
@@ -59,18 +60,6 @@ image_made_by() {
       return
     fi
   done
-}
-
-# name_by_content NAME: earlier versions named images by their recipe or version. The current one, if it is such, is copied to the
-# name of its content; sandboxes and checkpoints that stand on the old folder keep it.
-name_by_content() {
-  local name=$1 id new
-  id=$(current_image "$name")
-  if [ -z "$id" ] || is_tree_hash "$id"; then return; fi
-  new=$(new_image_folder)
-  cp --archive --reflink=auto --no-target-directory "$ATOLL_IMAGE_DIR/$name-$id" "$new"
-  publish_image "$new" "$name"
-  say "$name-$id of an earlier version is now $name-$(current_image "$name"), by its content"
 }
 
 is_tree_hash() { [[ $1 =~ ^[0-9a-f]{32}$ ]]; }

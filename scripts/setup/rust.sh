@@ -8,7 +8,7 @@ install_crate() {
   say "building $folder/ with cargo $(cargo --version | cut -d' ' -f2)"
   # Remapped paths: two checkouts of one commit give the same binary, hence the same image.
   (
-    cd "$folder"
+    cd "$folder" || exit
     RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=$folder" \
       cargo build --release --offline --target "$target"
   )

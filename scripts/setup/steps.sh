@@ -71,7 +71,7 @@ check_requirements() {
   local unmet
   if ! unmet=$(node_modules/.bin/node src/server/doctor.ts --requirements); then
     echo 'setup: this machine cannot run sandboxes:' >&2
-    echo "$unmet" | sed 's/^/  /' >&2
+    printf '%s\n' "  ${unmet//$'\n'/$'\n'  }" >&2
     exit 1
   fi
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, readlink, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -52,20 +52,4 @@ test('setup puts a whole image in the place of one that was damaged', async (t) 
   await setup('made monday')
   assert.equal(await readFile(join(images, name, 'file'), 'utf8'), 'monday\n')
   assert.deepEqual(await named(), [name])
-})
-
-test('setup copies the current image of an earlier version to the name of its content, once, and leaves the old one', async (t) => {
-  const { images, setup, named, current } = await makeImages(t)
-  assert.equal(await setup('name_by_content thing'), '', 'there is none')
-  await mkdir(join(images, 'thing-0123456789abcdef'))
-  await writeFile(join(images, 'thing-0123456789abcdef/file'), 'monday\n')
-  await writeFile(join(images, 'thing-0123456789abcdef/recipe'), 'one\n')
-  await symlink('thing-0123456789abcdef', join(images, 'thing'))
-  assert.equal(await setup('image_made_by thing one'), '', 'nobody knows whether it is what it was elsewhere')
-  assert.match(await setup('name_by_content thing'), /^thing-0123456789abcdef of an earlier version is now thing-/)
-  assert.equal((await named()).length, 2)
-  assert.notEqual(await current(), 'thing-0123456789abcdef')
-  assert.equal(await readFile(join(images, 'thing/file'), 'utf8'), 'monday\n')
-  assert.equal(await setup('name_by_content thing'), '')
-  assert.equal((await named()).length, 2)
 })

@@ -1,6 +1,6 @@
 # What only the tests need of Debian: a browser and Caddy for the end-to-end tests, and the program of
 # Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
-# `docker-registry` and `musl-tools` are for images that tests build and fetch.
+# `docker-registry` and `musl-tools` are for images that tests build and fetch, `shellcheck` is for the suite `check`.
 
 install_test_packages() {
   local missing=()
@@ -10,6 +10,7 @@ install_test_packages() {
   command -v patchelf >/dev/null || missing+=(patchelf)
   command -v docker-registry >/dev/null || missing+=(docker-registry)
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
+  command -v shellcheck >/dev/null || missing+=(shellcheck)
   [ ${#missing[@]} != 0 ] || return 0
   if [ "$(id -u)" != 0 ]; then
     echo "test: these packages are needed: ${missing[*]}" >&2

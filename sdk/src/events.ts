@@ -1,10 +1,9 @@
+import { silenceMs } from '../../src/protocol/heartbeat.ts'
 import type { Atoll, Call, RequestOptions } from './atoll.ts'
 import { AtollError, ConnectionError } from './errors.ts'
 import { linesOf } from './lines.ts'
 import { pause, pauseMs } from './retry.ts'
 
-/** The server sends a comment each 15 seconds: a connection that is silent for longer is dead, as after a sleep of the machine. */
-const silenceMs = 45_000
 /** A server that restarts takes seconds. After so many failures in a row the error is thrown. */
 const failuresMax = 10
 const reopenMs = 100

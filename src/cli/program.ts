@@ -1,4 +1,5 @@
 import { Command } from 'commander'
+import { ownVersion } from '../lib/version.ts'
 import { addApi } from './commands/api.ts'
 import { addCheckpoint } from './commands/checkpoint.ts'
 import { addCompletion } from './commands/completion.ts'
@@ -36,6 +37,7 @@ import { addWake } from './commands/wake.ts'
 export function makeProgram(): Command {
   const program = new Command('atoll')
     .description('Cloud sandboxes and agent sessions of an Atoll server.')
+    .version(ownVersion(), '--version', 'print the version of this program')
     .option('--url <url>', 'the server (ATOLL_URL)')
     .option('--key <key>', 'the API key (ATOLL_API_KEY)')
     .option('--context <name>', 'a saved server, see "atoll contexts"')

@@ -4,17 +4,8 @@ import { request as httpRequest, type ClientRequest, type IncomingMessage } from
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { ServiceError } from '../errors.ts'
-import {
-  answer,
-  completions,
-  GatewaySetup,
-  hello,
-  key,
-  messages,
-  responses,
-  token,
-  until,
-} from './testing/gateway-setup.ts'
+import { answer, completions, GatewaySetup, hello, key, messages, responses, token } from './testing/gateway-setup.ts'
+import { eventually } from '../lib/testing/eventually.ts'
 
 test('gateway: the token is replaced by the key and no other header of the client passes', async () => {
   await using setup = await GatewaySetup.create(answer({ usage: { input_tokens: 3, output_tokens: 4 } }))
@@ -226,18 +217,18 @@ test('gateway: incomplete bodies use the share of their session and organisation
   }
   await begin('org-a', 'session_a')
   await begin('org-a', 'session_a')
-  await until(() => statuses.length === 1)
+  await eventually(() => statuses.length === 1)
   await begin('org-a', 'session_b')
   await begin('org-a', 'session_c')
-  await until(() => statuses.length === 2)
+  await eventually(() => statuses.length === 2)
   await begin('org-b', 'session_d')
   for (const request of uploads) request.end(body.at(-1))
-  await until(() => statuses.length === 5)
+  await eventually(() => statuses.length === 5)
   assert.deepEqual(statuses, [503, 503, 200, 200, 200])
   // What has been refused, and what has been answered, holds nothing any more.
   await begin('org-a', 'session_a')
   uploads.at(-1)?.end(body.at(-1))
-  await until(() => statuses.length === 6)
+  await eventually(() => statuses.length === 6)
   assert.equal(statuses.at(-1), 200)
 })
 
@@ -294,7 +285,7 @@ test('gateway: one session cannot take all connections', async () => {
     { concurrentPerSession: 2 },
   )
   const waiting = [setup.post(messages, hello), setup.post(messages, hello)]
-  await until(() => setup.requests.length === 2)
+  await eventually(() => setup.requests.length === 2)
   assert.equal((await setup.post(messages, hello)).status, 429)
   proceed.resolve()
   for (const response of await Promise.all(waiting)) assert.equal(response.status, 200)

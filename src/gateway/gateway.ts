@@ -1,9 +1,7 @@
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
-import { FairConnections } from '../lib/fair-connections.ts'
+import { FairListener } from '../lib/fair-listener.ts'
 import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import { estimatedUsage, UsageTap, type AnswerUsage } from '../protocol/usage-tap.ts'
@@ -53,6 +51,9 @@ const droppedAnswerHeaders = new Set([
   'anthropic-organization-id',
 ])
 
+/** How long the head of a request may take to arrive. */
+const headersMs = 10_000
+
 /** Of the name of a beta feature, in characters. */
 const toldBetaMax = 100
 
@@ -75,8 +76,7 @@ export class Gateway {
   readonly #recorder: UsageRecorder
   readonly #warnings: SessionWarnings
   readonly #terms: RequestTerms
-  readonly #server: Server
-  readonly #handling = new Set<Promise<void>>()
+  readonly #listener: FairListener
   /** Requests in flight, by session. */
   readonly #running = new Map<string, number>()
 
@@ -93,37 +93,24 @@ export class Gateway {
       // Some compatible servers refuse a request with `store`, and keep nothing.
       keepsCompletions: openai !== undefined && isOpenai(openai.baseUrl),
     }
-    this.#server = createServer((request, response) => {
-      const handled = this.#handle(request, response)
-        .catch((error: unknown) => {
-          options.log.error({ err: error }, 'gateway request failed')
-          response.destroy()
-        })
-        .finally(() => this.#handling.delete(handled))
-      this.#handling.add(handled)
+    const { connectionsMax, requestMs } = this.#limits
+    this.#listener = new FairListener({
+      http: { headersTimeout: Math.min(headersMs, requestMs), requestTimeout: requestMs },
+      connectionsMax,
+      ownerAt: options.sandboxAt,
+      handle: (request, response) => this.#handle(request, response),
+      log: options.log,
     })
-    const connections = new FairConnections(this.#limits.connectionsMax)
-    this.#server.on('connection', (socket: Socket) => {
-      connections.admit(options.sandboxAt(socket.remoteAddress ?? '') ?? '', socket)
-    })
-    this.#server.headersTimeout = Math.min(10_000, this.#limits.requestMs)
-    this.#server.requestTimeout = this.#limits.requestMs
   }
 
   /** Returns the port in use, for `port: 0`. */
-  async listen({ host, port }: { host: string; port: number }): Promise<number> {
-    this.#server.listen(port, host)
-    await once(this.#server, 'listening')
-    return (this.#server.address() as AddressInfo).port
+  async listen(address: { host: string; port: number }): Promise<number> {
+    return await this.#listener.listen(address)
   }
 
   /** Stops listening, aborts requests in flight, and resolves when their usage is recorded. */
   async close(): Promise<void> {
-    const closed = once(this.#server, 'close')
-    this.#server.close()
-    this.#server.closeAllConnections()
-    await closed
-    await Promise.all(this.#handling)
+    await this.#listener.close()
     await this.#recorder.written()
     await this.#warnings.told()
     this.#caller.close()

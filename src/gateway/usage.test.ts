@@ -10,8 +10,8 @@ import {
   messages,
   responses,
   streaming,
-  until,
 } from './testing/gateway-setup.ts'
+import { eventually } from '../lib/testing/eventually.ts'
 
 test('usage: an answer is streamed byte for byte while its usage is counted', async () => {
   const proceed = Promise.withResolvers<void>()
@@ -127,7 +127,7 @@ test('usage: a refused call costs nothing, also when its client leaves before th
   })
   const abort = new AbortController()
   const refused = assert.rejects(setup.post(messages, hello, {}, abort.signal))
-  await until(() => setup.logged.length === 1)
+  await eventually(() => setup.logged.length === 1)
   abort.abort()
   await refused
   await setup.close()

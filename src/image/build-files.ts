@@ -14,7 +14,7 @@ export class BuildFiles {
     this.#dir = dir
   }
 
-  /** Complete when it returns, also after a crash in between. */
+  /** A crash leaves all of the files or none. */
   async write(key: string, contents: ReadonlyMap<string, Buffer>): Promise<void> {
     const [folder, draft] = [this.#folder(key), `${this.#folder(key)}.new`]
     await rm(draft, { recursive: true, force: true })

@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import {
   type Checkpoint,
   type CheckpointKind,
@@ -13,17 +12,13 @@ import {
   startDefaults,
 } from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
-import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
-import { type FileOutline, type ManifestOutline, type Step, summaryOf } from './manifest.ts'
-import type { ImageStore } from './store.ts'
-import { commandOf, type StepCommand } from './steps.ts'
+import type { BuildEvent, ImageLayer } from './image.ts'
+import type { ManifestOutline } from './manifest.ts'
+import type { ImageServiceDeps } from './service.ts'
+import { envsOf, type FileOutline, runStep, type Step, type StepCommand, summaryOf } from './steps.ts'
 
-export interface BuilderContext {
-  store: Pick<ImageStore, 'layers' | 'putLayer' | 'deleteLayer'>
-  sandboxes: SandboxService
+export interface BuilderContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'log'> {
   files: BuildFiles
-  limits: ImageLimits
-  log: Log
 }
 
 export interface Build {
@@ -34,7 +29,7 @@ export interface Build {
   key: string
   /** What the build sandbox starts from when no layer is there. */
   origin: Origin
-  /** A folder that commands of the image begin in, and that it may lack. */
+  /** The default folder of commands, which an OCI image may lack. */
   cwd?: string
   /** Least memory of the image. */
   memoryMb: number
@@ -86,14 +81,14 @@ export async function buildImage(
     throw ended.aborted ? ended.reason : error
   } finally {
     clearTimeout(timer)
-    await sandboxes.delete(orgId, sandboxId).catch((error: unknown) => {
-      if (!isServiceError(error, 'not_found'))
-        log.error({ err: error, sandboxId }, 'the sandbox of a build could not be removed')
-    })
+    const removed = sandboxes.delete(orgId, sandboxId).catch(ignoreNotFound)
+    await removed.catch((error: unknown) =>
+      log.error({ err: error, sandboxId }, 'the sandbox of a build could not be removed'),
+    )
   }
 }
 
-/** The newest layer that is there, and how many steps it has behind it. */
+/** The newest layer that is there, and the number of steps in it. */
 async function startingLayer(
   { store, sandboxes }: BuilderContext,
   { orgId, layerHashes }: Build,
@@ -109,19 +104,14 @@ async function startingLayer(
   return { done: 0 }
 }
 
-/** Undefined for a checkpoint that is gone or whose data is. */
+/** Undefined for a checkpoint that is gone or has lost its data. */
 export async function readyCheckpoint(
   { checkpoints }: SandboxService,
   orgId: string,
   id: string,
 ): Promise<Checkpoint | undefined> {
-  const checkpoint = await checkpoints.settled(orgId, id).catch(notFound)
+  const checkpoint = await checkpoints.settled(orgId, id).catch(ignoreNotFound)
   return checkpoint?.status === 'ready' ? checkpoint : undefined
-}
-
-/** For calls to which a thing that is gone is no failure. */
-export function notFound(error: unknown): undefined {
-  if (!isServiceError(error, 'not_found')) throw error
 }
 
 async function startSandbox(
@@ -164,24 +154,22 @@ class RunningBuild {
     this.#running = running
   }
 
-  /** A step whose result is there already. */
+  /** Skips a step that the starting layer has. */
   skip(step: Step, number: number): void {
-    this.#remember(step)
+    this.#setEnvs(step)
     this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
   }
 
   async step(step: Step, number: number): Promise<void> {
     this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}`)
     const startedMs = performance.now()
-    const command = commandOf(step, this.#envs)
-    if (command !== undefined) await this.#run(command, step.type, number)
-    if (step.type === 'workdir' || step.type === 'add_dir') await this.#makeFolder(step.args.path)
-    if (step.type === 'add_file') await this.#write(step.args.path, step.args)
-    if (step.type === 'add_dir') {
-      for (const file of step.args.files) await this.#write(`${step.args.path}/${file.relativePath}`, file)
-    }
-    this.#remember(step)
-    await this.#keep(number)
+    await runStep(step, {
+      run: (command) => this.#run(command, step.type, number),
+      makeFolder: (path) => this.#makeFolder(path),
+      write: (path, file) => this.#write(path, file),
+    })
+    this.#setEnvs(step)
+    await this.#saveLayer(number)
     const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
     this.#log(number, step.type, `${this.#position(number)} done in ${seconds} s`)
   }
@@ -193,16 +181,16 @@ class RunningBuild {
     const number = outline.steps.length + 1
     if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
     this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
-    // What does not fit fails here, not in each sandbox.
+    // A program that needs more memory fails here, not in each sandbox.
     if (outline.memory) await this.#context.sandboxes.scaling.scale(orgId, sandbox.id, memoryMb)
     return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
   }
 
-  #remember(step: Step): void {
-    if (step.type === 'env') this.#envs = { ...this.#envs, ...step.args.vars }
+  #setEnvs(step: Step): void {
+    this.#envs = { ...this.#envs, ...envsOf(step) }
   }
 
-  async #keep(number: number): Promise<void> {
+  async #saveLayer(number: number): Promise<void> {
     const { orgId, layerHashes } = this.#build
     const hash = layerHashes[number - 1] ?? ''
     await this.#context.store.putLayer({ orgId, hash, checkpointId: await this.#checkpoint('disk_only') })
@@ -243,10 +231,10 @@ class RunningBuild {
   }
 
   /** Throws `build_failed` unless the program ends with 0. */
-  async #run({ argv, ...shell }: StepCommand, type: string, number: number): Promise<void> {
+  async #run({ argv, envs, ...shell }: StepCommand, type: string, number: number): Promise<void> {
     const { limits } = this.#context
     const [cmd, ...args] = argv
-    const command = { cmd, args, ...shell, timeoutSeconds: limits.stepMs / 1000 }
+    const command = { cmd, args, envs: { ...this.#envs, ...envs }, ...shell, timeoutSeconds: limits.stepMs / 1000 }
     const id = await this.#start({ ...command, internal: true, keep: 'lossless' })
     const end = await this.#follow(id, 'internal', number, this.#running.signal)
     if (end.exitCode !== 0) throw failed(number, type, end)
@@ -287,7 +275,7 @@ class RunningBuild {
     const listening = new Set(await sandboxes.exec.ports(orgId, sandbox.id))
     this.#log(number, 'start', startCommand)
     const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
-    // A connection that is open when memory is saved would delay that.
+    // Closed before memory is saved: an open connection would delay that.
     const attached = new AbortController()
     let ended: ProgramEnd | undefined
     const following = this.#follow(id, 'image', number, AbortSignal.any([signal, attached.signal])).then(

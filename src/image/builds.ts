@@ -2,9 +2,9 @@ import type { BuildEvent, BuiltImage } from './image.ts'
 
 /** Someone who waits for a build. */
 export interface Follower {
-  /** Gets the end of what has been said so far, then what is said. Must not throw. */
+  /** Gets the newest events so far (`saidBytesMax`), then each new one. Must not throw. */
   onEvent?: (event: BuildEvent) => void
-  /** Gives the wait up. The build ends with its last requester. */
+  /** Ends the wait. A build without requesters ends. */
   signal?: AbortSignal
 }
 
@@ -20,10 +20,10 @@ interface BuildUnderWay {
   saidBytes: number
 }
 
-/** Of output and log, for those who come later. */
+/** Bound of the events that are kept for followers who come later. */
 const saidBytesMax = 1024 * 1024
 
-/** Builds under way by key: one for all requests for the same content. It ends with the last of them. */
+/** Builds under way by key: one for all requests for the same content. A build ends with its last request. */
 export class Builds {
   readonly #builds = new Map<string, BuildUnderWay>()
   readonly #removeFilesOf: (key: string) => Promise<void>
@@ -37,7 +37,7 @@ export class Builds {
   async join(key: string, work: Work, follower: Follower): Promise<BuiltImage> {
     follower.signal?.throwIfAborted()
     for (let build = this.#builds.get(key); build?.end.signal.aborted; build = this.#builds.get(key)) {
-      // Given up by all others; it needs a moment to clean up.
+      // All its requesters have left, and it still cleans up.
       await build.result.catch(() => undefined)
     }
     const build = this.#builds.get(key) ?? this.#begin(key, work)
@@ -74,7 +74,7 @@ export class Builds {
     }
     this.#builds.set(key, build)
     build.result = this.#run(key, () => work((event) => say(build, event), build.end.signal))
-    // All requesters may have given up.
+    // All requesters may have left.
     build.result.catch(() => undefined)
     return build
   }

@@ -5,7 +5,7 @@ import { type Manifest, planOf } from './manifest.ts'
 /** Images that the operator has defined, by name. Each is built when it is first asked for. */
 export type Definitions = ReadonlyMap<string, Manifest>
 
-/** What is wrong with definitions, each fault with its name; empty when nothing is. Bases that are no definitions are found when they are built. */
+/** The faults of definitions, each with the name of its definition. An unknown base is found only when the image is built. */
 export async function faultsOf(definitions: Definitions, limits: ImageLimits): Promise<string[]> {
   const faults: string[] = []
   for (const [name, manifest] of definitions) {

@@ -1,6 +1,7 @@
 import { posix } from 'node:path'
 import { ServiceError } from '../errors.ts'
-import type { Manifest, ManifestStep } from './manifest.ts'
+import type { Manifest } from './manifest.ts'
+import type { ManifestStep } from './steps.ts'
 
 /** An instruction with the number of its first line. A heredoc is the text that its `<<` stands for. */
 interface Instruction {
@@ -16,15 +17,15 @@ interface Shell {
   user?: string
   envs: Record<string, string>
   substitutedChars: number
-  /** Of what is read character by character. */
+  /** Characters that were read one by one. */
   readChars: number
 }
 
 const linesMax = 20_000
 const instructionsMax = 1000
-/** What variables stand for, in the whole Dockerfile: a line that doubles one makes much of little. */
+/** Characters of all substitutions in a Dockerfile: lines that double a variable would grow without bound. */
 const substitutedCharsMax = 1024 * 1024
-/** Lists of variables and of words, and paths, in the whole Dockerfile: some milliseconds of work. */
+/** Characters of all lists and paths in a Dockerfile: some milliseconds of work. */
 const readCharsMax = 32 * 1024
 /** A path of the kernel. */
 const pathCharsMax = 4096
@@ -36,9 +37,8 @@ const assignmentPattern = /\s*([A-Za-z_][A-Za-z0-9_]*)=/y
 const plainPattern = /[^"'\\\s]+/y
 
 /**
- * The manifest of a Dockerfile. Known are `FROM` (an image of this server, once), `RUN`, `COPY` of a heredoc, `ENV`, `WORKDIR`, `USER`, `EXPOSE`
- * and `CMD`, which is kept and not run. Throws `invalid_request` with the line of anything else, and of what is too much: the work and what is made
- * are bounded by the length of the text and by the constants above.
+ * The manifest of a Dockerfile. It knows `FROM` (an image of this server, once), `RUN`, `COPY` of a heredoc, `ENV`, `WORKDIR`, `USER`, `EXPOSE`
+ * and `CMD`, which is kept and not run. Throws `invalid_request` with the line of anything else, and of a text beyond the bounds above.
  */
 export function manifestOf(dockerfile: string): Manifest {
   const steps: ManifestStep[] = []
@@ -139,7 +139,7 @@ function variablesOf({ line, text }: Instruction, shell: Shell): Record<string, 
   return vars
 }
 
-/** A word with its quotes, up to a blank outside of them; each character is looked at once. */
+/** A word with its quotes, up to a blank outside of them. Reads each character once. */
 function wordAt(text: string, start: number, line: number, shell: Shell): { value: string; end: number } {
   const parts: string[] = []
   let at = start
@@ -163,7 +163,7 @@ function wordAt(text: string, start: number, line: number, shell: Shell): { valu
   return { value: parts.join(''), end: at }
 }
 
-/** Behind the double quote that ends what one at `start` begins; -1 where none does. */
+/** The place behind the double quote that closes the one at `start`; -1 without one. */
 function closingQuote(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at++) {
     if (text[at] === '\\') at++

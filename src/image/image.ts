@@ -27,7 +27,7 @@ export interface Image {
   lastUsedAt: Date
 }
 
-/** What an OCI image says of itself. Its variables, folder and user are in force; the rest is for whoever wants to run it. */
+/** The configuration of an OCI image that is not in force in its sandboxes: clients may run it. Variables, folder and user are in force. */
 export interface OciFacts {
   /** `sha256:…`: what its reference meant when it was fetched. */
   digest: string
@@ -65,7 +65,7 @@ export interface ImageLayer {
   checkpointId: string
 }
 
-/** What a client that follows a build is told. `step` 0 comes before the first step. */
+/** An event for followers of a build. `step` 0 comes before the first step. */
 export type BuildEvent =
   | { event: 'build_log'; step: number; type: string; message: string }
   | { event: 'build_output'; step: number; stream: 'stdout' | 'stderr'; data: string }
@@ -83,7 +83,7 @@ export interface ImageLimits {
   /** Each step, and each wait for a `readyCommand`. */
   stepMs: number
   builderDiskMb: number
-  /** An image without a name goes when nobody has started from it for so long. */
+  /** An image without a name is removed when nobody has started from it for so long. */
   unusedDays: number
 }
 

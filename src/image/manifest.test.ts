@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import { isServiceError } from '../errors.ts'
 import { roundsDuring } from '../lib/testing/rounds.ts'
 import { defaultImageLimits } from './image.ts'
-import { hashesOf, type Manifest, type ManifestStep, planOf, summaryOf } from './manifest.ts'
+import { hashesOf, type Manifest, planOf } from './manifest.ts'
+import { type ManifestStep, summaryOf } from './steps.ts'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
 const plan = (manifest: Manifest) => planOf(manifest, defaultImageLimits)

@@ -1,10 +1,10 @@
 import { ServiceError } from '../errors.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertInput, startDefaults } from '../sandbox/index.ts'
-import type { Definitions } from './definitions.ts'
-import type { Image, ImageLimits } from './image.ts'
+import type { Image } from './image.ts'
 import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
-import { imagesOf, type ImageStore } from './store.ts'
+import type { ImageServiceDeps } from './service.ts'
+import { imagesOf } from './store.ts'
 
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 
@@ -16,47 +16,42 @@ export function assertName(name: string): void {
   )
 }
 
-export interface ImageNamesDeps {
-  store: ImageStore
-  definitions: Definitions
-  operatorOrgId: () => Promise<string>
-  limits: ImageLimits
-}
+type Context = Pick<ImageServiceDeps, 'store' | 'definitions' | 'operatorOrgId' | 'limits'>
 
 /** What names of images stand for in an organisation: its own images, then public ones, then those that the operator has defined. */
 export class ImageNames {
-  readonly #deps: ImageNamesDeps
+  readonly #context: Context
 
-  constructor(deps: ImageNamesDeps) {
-    this.#deps = deps
+  constructor(context: Context) {
+    this.#context = context
   }
 
   /** By name or id. */
-  async own(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const { store } = this.#deps
+  async findOwn(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const { store } = this.#context
     return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
-  /** What is there to be read: also a public image by its name, and a defined one, which may not be built yet. */
-  async readable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.#visible(orgId, nameOrId)) ?? (await this.#defined(nameOrId))
+  /** An image that the organisation may read: its own, a public one by name, or a defined one, which may not be built yet. */
+  async findReadable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return (await this.#findVisible(orgId, nameOrId)) ?? (await this.#describeDefined(nameOrId))
   }
 
-  /** What is there for sandboxes of the organisation to start from. Throws `conflict` while it is not ready. */
-  async usable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const image = await this.#visible(orgId, nameOrId)
+  /** An image that sandboxes of the organisation may start from. Throws `conflict` while it is not ready. */
+  async findUsable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const image = await this.#findVisible(orgId, nameOrId)
     if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
     return image
   }
 
   /** An image of the organisation by name or id, or a public one by name. */
-  async #visible(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
+  async #findVisible(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return (await this.findOwn(orgId, nameOrId)) ?? (await this.#context.store.publicImageNamed(nameOrId))
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
   async *listUsable(orgId: string): AsyncGenerator<Image> {
-    const { store, definitions } = this.#deps
+    const { store, definitions } = this.#context
     const names = new Set<string | undefined>()
     const named = { isNamed: true }
     for await (const image of imagesOf(store, { orgId, ...named })) {
@@ -69,7 +64,7 @@ export class ImageNames {
       yield image
     }
     for (const name of definitions.keys()) {
-      const image = names.has(name) ? undefined : await this.#defined(name)
+      const image = names.has(name) ? undefined : await this.#describeDefined(name)
       if (image !== undefined) yield image
     }
   }
@@ -77,15 +72,15 @@ export class ImageNames {
   /** The hashes of an image and its layers, of which an OCI image is the first. */
   async hashesOf(orgId: string, outline: ManifestOutline): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
     const { base, oci } = outline
-    if (oci === undefined) return await hashesOf(outline, await this.#baseText(orgId, base))
+    if (oci === undefined) return await hashesOf(outline, await this.#describeBase(orgId, base))
     const { contentHash, layerHashes } = await hashesOf(outline, `oci ${oci}`)
     return { contentHash, layerHashes: [importHash(oci), ...layerHashes] }
   }
 
-  /** A text that changes with what an image stands on. */
-  async #baseText(orgId: string, base: string): Promise<string> {
-    const { definitions, operatorOrgId, limits } = this.#deps
-    const image = base === 'base' ? undefined : await this.usable(orgId, base)
+  /** A text that changes with the content of the base. */
+  async #describeBase(orgId: string, base: string): Promise<string> {
+    const { definitions, operatorOrgId, limits } = this.#context
+    const image = base === 'base' ? undefined : await this.findUsable(orgId, base)
     if (image !== undefined) return `${base} ${image.contentHash}`
     const manifest = definitions.get(base)
     if (manifest === undefined) return base
@@ -94,9 +89,9 @@ export class ImageNames {
     return `${base} ${contentHash}`
   }
 
-  /** What there is to say of a definition: the newest image of its content, or, before it is built for the first time, one that is ready to be asked for. */
-  async #defined(name: string): Promise<Image | undefined> {
-    const { definitions, operatorOrgId, store, limits } = this.#deps
+  /** The newest image of a definition's content; before the first build, one that only looks `ready`, since a request builds it. */
+  async #describeDefined(name: string): Promise<Image | undefined> {
+    const { definitions, operatorOrgId, store, limits } = this.#context
     const manifest = definitions.get(name)
     if (manifest === undefined) return undefined
     const orgId = await operatorOrgId()
@@ -118,7 +113,7 @@ export function newImage(
   return { ...given, orgId, status: 'building', memoryMb, isPublic: false, createdAt: now, lastUsedAt: now }
 }
 
-/** Of the layer that an import makes. */
+/** Hash of the layer that an import makes. */
 export function importHash(what: string): string {
   return sha256(`import ${what}`)
 }

@@ -2,30 +2,26 @@ import { isServiceError, ServiceError } from '../errors.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import type { ImageSource } from '../sandbox/index.ts'
 import { keyOf } from './build-files.ts'
 import { buildImage, type BuilderContext, checkpointName, logOf, type Origin, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from './image.ts'
 import type { Removal } from './removal.ts'
-import type { ImageStore } from './store.ts'
 
 const buildsOfAll = 8
-/** Of one organisation: archives that come and images that are fetched. They hold no permit of a build. */
+/** Archives received and images fetched at a time, for each organisation. They hold no permit of a build. */
 const importsOfOne = 2
 
 type ArchiveSource = Extract<ImageSource, { archive: unknown }>
 
 interface RecordedBuildsContext extends BuilderContext {
-  store: ImageStore
   removal: Removal
-  log: Log
-  /** What a build begins with that names a base. */
+  /** What the build of an image on this base begins with. */
   originOf: (orgId: string, base: string, follower: Follower) => Promise<Origin>
 }
 
-/** Builds whose end is written to the row of the image. `Builds` has one for all rows with the same content. */
+/** Runs builds and writes their ends to the rows of images. Rows with the same content share one build (`Builds`). */
 export class RecordedBuilds {
   readonly #context: RecordedBuildsContext
   readonly #builds: Builds
@@ -53,8 +49,8 @@ export class RecordedBuilds {
     await this.#builds.settled()
   }
 
-  /** Lets `close` wait for work that may come to a build. */
-  async tracked<Result>(work: Promise<Result>): Promise<Result> {
+  /** Makes `close` wait for work that may begin a build. */
+  async track<Result>(work: Promise<Result>): Promise<Result> {
     this.#running.add(work)
     try {
       return await work
@@ -63,10 +59,10 @@ export class RecordedBuilds {
     }
   }
 
-  /** Ends the build of an image for all who wait for it, and returns when that is recorded. */
+  /** Ends the build of an image for all requests, and returns when that is recorded. */
   async cancel(imageId: string, reason: ServiceError): Promise<void> {
     this.#waits.get(imageId)?.cancel.abort(reason)
-    await this.ended(imageId)
+    await this.waitForEnd(imageId)
   }
 
   /** Follows a build to its end. */
@@ -74,19 +70,19 @@ export class RecordedBuilds {
     await this.#builds.watch(keyOf(image), follower)
   }
 
-  /** Returns when nobody waits for the build of an image any more: its end is recorded after the end of the build. */
-  async ended(imageId: string): Promise<void> {
+  /** Returns when the end of a build is recorded, which is later than the end itself. */
+  async waitForEnd(imageId: string): Promise<void> {
     await this.#waits.get(imageId)?.over.promise
   }
 
   detach(image: Image): void {
-    this.tracked(this.built(image, {})).catch((error: unknown) => {
+    this.track(this.finish(image, {})).catch((error: unknown) => {
       if (!isServiceError(error)) this.#context.log.error({ err: error, imageId: image.id }, 'a build failed')
     })
   }
 
-  /** Waits for the build of an image and records its end. Given up, the image goes; a detached one stays for the next start. */
-  async built(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
+  /** Waits for the build of an image and records its end. An abort deletes the image; a detached one stays for the next start. */
+  async finish(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
     const { store, removal, log } = this.#context
     const { id, orgId, isDetached } = image
     const wait = this.#waits.get(id) ?? {
@@ -141,7 +137,7 @@ export class RecordedBuilds {
       const work = () => buildImage(this.#context, onOrigin, emit, signal)
       return { checkpointId: await this.#semaphore.use(work, permit) }
     }
-    const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#imported(image, from, emit, signal), permit)
+    const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#import(image, from, emit, signal), permit)
     if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
     const onImport = { ...build, layerHashes: layerHashes.slice(1), origin: { checkpointId }, ...defined({ cwd }) }
     const work = () => buildImage(this.#context, onImport, emit, signal)
@@ -149,7 +145,7 @@ export class RecordedBuilds {
   }
 
   /** The checkpoint of an OCI image, which is the first layer of an image on it. */
-  async #imported(
+  async #import(
     { orgId, layerHashes: [hash = ''] }: Image,
     source: ImageSource,
     emit: (event: BuildEvent) => void,

@@ -1,15 +1,11 @@
+import { ignoreNotFound } from '../errors.ts'
 import type { KeyedMutex } from '../lib/async/mutex.ts'
-import type { Log } from '../lib/log.ts'
-import type { Checkpoint, SandboxService } from '../sandbox/index.ts'
-import { notFound } from './builder.ts'
-import type { ImageStore } from './store.ts'
+import type { Checkpoint } from '../sandbox/index.ts'
+import type { ImageServiceDeps } from './service.ts'
 
-interface RemovalContext {
-  store: ImageStore
-  sandboxes: SandboxService
-  /** By organisation: what finds an image to share takes them too. */
+interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'log'> {
+  /** By organisation; `ImageRows` takes them too, to find an image to share. */
   locks: KeyedMutex
-  log: Log
 }
 
 /** Removes images with the layers and checkpoints that no other image of the organisation needs, and what crashes have left. */
@@ -32,15 +28,16 @@ export class Removal {
     })
   }
 
-  /** Removes those that no row names. */
+  /** Removes the checkpoints among these that no row names. */
   async removeCheckpoints(checkpoints: readonly Pick<Checkpoint, 'id' | 'orgId'>[]): Promise<void> {
     const { store, sandboxes } = this.#context
     if (checkpoints.length === 0) return
     const used = new Set(await store.imageCheckpointIds())
     for (const { id, orgId } of checkpoints) {
       if (used.has(id)) continue
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(notFound)
-      if (checkpoint !== undefined) await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(notFound)
+      const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(ignoreNotFound)
+      if (checkpoint !== undefined)
+        await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(ignoreNotFound)
     }
   }
 
@@ -49,7 +46,7 @@ export class Removal {
     for (const { orgId, id } of unused) if (!signal.aborted) await this.remove(orgId, id)
   }
 
-  /** Those of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
+  /** Removes the sandboxes of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
   async removeBuildSandboxes(): Promise<void> {
     const { sandboxes, log } = this.#context
     for (const { id, orgId } of await sandboxes.listOfBuilds()) {
@@ -59,7 +56,7 @@ export class Removal {
     }
   }
 
-  /** Layers and checkpoints that builds have made and no row names. */
+  /** Removes layers and checkpoints that builds have made and no row names. */
   async removeUnknown(): Promise<void> {
     const { store, sandboxes } = this.#context
     await store.deleteUnusedLayers()

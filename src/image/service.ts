@@ -1,4 +1,4 @@
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
@@ -7,15 +7,15 @@ import type { Log } from '../lib/log.ts'
 import type { SandboxLimits, SandboxService, StartedSandbox, StartFromCheckpoint } from '../sandbox/index.ts'
 import { ArchiveUploads } from './archive-upload.ts'
 import { BuildFiles, keyOf } from './build-files.ts'
-import { logOf, notFound, type Origin, readyCheckpoint } from './builder.ts'
+import { logOf, type Origin, readyCheckpoint } from './builder.ts'
 import type { Follower } from './builds.ts'
-import { Claims } from './claims.ts'
 import type { Definitions } from './definitions.ts'
-import type { BuildEvent, Image, ImageLimits } from './image.ts'
+import type { Image, ImageLimits } from './image.ts'
 import type { Manifest } from './manifest.ts'
 import { assertName, ImageNames, importHash, newImage, notReady } from './names.ts'
 import { RecordedBuilds } from './recorded-builds.ts'
 import { Removal } from './removal.ts'
+import { ImageRows } from './rows.ts'
 import { imagesOf, type ImageStore } from './store.ts'
 
 export interface ImageServiceDeps {
@@ -33,12 +33,7 @@ export interface ImageServiceDeps {
   log: Log
 }
 
-export interface BuildOptions extends CreateOptions {
-  /** Ends the build when no other request waits for it. Not for a detached one. */
-  signal?: AbortSignal
-  /** Gets what has happened so far, then what happens. */
-  onEvent?: (event: BuildEvent) => void
-}
+export type BuildOptions = CreateOptions & Follower
 
 /** What a sandbox starts from, as a client names it. */
 export type ImageRequest = { image: Manifest } | { snapshot: string }
@@ -49,15 +44,15 @@ export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused'>
 const usedEveryMs = 60_000
 
 /**
- * Images of an organisation: built once for each content, kept as checkpoints. A row is the claim to a content (`claims.ts`), and gets the end
- * of its build (`recorded-builds.ts`). See docs/use/images.md.
+ * Images of an organisation: built once for each content, kept as checkpoints. `rows.ts` finds or makes the row of
+ * a request, `recorded-builds.ts` writes the end of its build there. See docs/use/images.md.
  */
 export class Images {
   readonly uploads: ArchiveUploads
   readonly #deps: ImageServiceDeps
   readonly #files: BuildFiles
   readonly #names: ImageNames
-  readonly #claims: Claims
+  readonly #rows: ImageRows
   readonly #recorded: RecordedBuilds
   readonly #removal: Removal
 
@@ -69,12 +64,12 @@ export class Images {
     this.#files = files
     this.#names = new ImageNames(deps)
     this.#removal = new Removal({ ...deps, locks })
-    this.#claims = new Claims({ ...deps, names: this.#names, files, locks })
-    const originOf = this.#origin.bind(this)
+    this.#rows = new ImageRows({ ...deps, names: this.#names, files, locks })
+    const originOf = this.#findOrigin.bind(this)
     this.#recorded = new RecordedBuilds({ ...deps, files, removal: this.#removal, originOf })
   }
 
-  /** Removes what a crash has left, and goes on with detached builds. The sandbox service has been started. */
+  /** Removes what a crash has left, and goes on with detached builds. Call after the start of the sandbox service. */
   async start(): Promise<void> {
     const { store, log } = this.#deps
     const building = await store.imagesIn('building')
@@ -103,13 +98,13 @@ export class Images {
   /** Builds an image under a name and waits for its end. Throws `conflict` for a taken name, `build_failed`, `invalid_request`. */
   async create(orgId: string, name: string, manifest: Manifest, options: BuildOptions = {}): Promise<Image> {
     assertName(name)
-    return await this.#recorded.tracked(this.#obtain(orgId, manifest, options, name))
+    return await this.#recorded.track(this.#obtainBuilt(orgId, manifest, options, name))
   }
 
-  /** The same in the background: returns an image that is `building`. */
+  /** Builds in the background: returns an image that is `building`. */
   async createDetached(orgId: string, name: string, manifest: Manifest, options: CreateOptions = {}): Promise<Image> {
     assertName(name)
-    const image = await this.#claims.claim(orgId, manifest, { name, isDetached: true, ...options })
+    const image = await this.#rows.findOrInsert(orgId, manifest, { name, isDetached: true, ...options })
     if (image.status === 'building') this.#recorded.detach(image)
     return image
   }
@@ -126,31 +121,31 @@ export class Images {
     const hash = importHash(id)
     const manifest = { base: '', steps: [] }
     const image = newImage(orgId, { id, name, contentHash: hash, layerHashes: [hash], manifest, isDetached: false })
-    await this.#claims.insert({ ...image, name })
-    return await this.#recorded.tracked(this.#recorded.built(image, options, { archive }))
+    await this.#rows.insert({ ...image, name })
+    return await this.#recorded.track(this.#recorded.finish(image, options, { archive }))
   }
 
-  /** All images of an organisation, or those with a name, newest first. They are read as they are taken. */
+  /** All images of an organisation, or those with a name, newest first, read page by page. */
   list(orgId: string, isNamed = false): AsyncIterable<Image> {
     return imagesOf(this.#deps.store, { orgId, isNamed })
   }
 
   /** By name or id. Throws `not_found`. */
   async get(orgId: string, nameOrId: string): Promise<Image> {
-    const image = await this.#names.own(orgId, nameOrId)
+    const image = await this.#names.findOwn(orgId, nameOrId)
     if (image === undefined) throw noImage(nameOrId)
     return image
   }
 
-  /** By name or id; of another organisation only what that has published, by its name. */
-  async readable(orgId: string, nameOrId: string): Promise<Image> {
-    const image = await this.#names.readable(orgId, nameOrId)
+  /** By name or id; of another organisation only a published image, by name. */
+  async getReadable(orgId: string, nameOrId: string): Promise<Image> {
+    const image = await this.#names.findReadable(orgId, nameOrId)
     if (image === undefined) throw noImage(nameOrId)
     return image
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
-  usable(orgId: string): AsyncIterable<Image> {
+  listUsable(orgId: string): AsyncIterable<Image> {
     return this.#names.listUsable(orgId)
   }
 
@@ -166,7 +161,7 @@ export class Images {
     const image = await this.get(orgId, nameOrId)
     if (image.status === 'building') await this.#recorded.watch(image, defined({ signal, onEvent }))
     signal?.throwIfAborted()
-    await this.#recorded.ended(image.id)
+    await this.#recorded.waitForEnd(image.id)
     const { failure, ...ended } = await this.get(orgId, image.id)
     if (failure === undefined) return ended
     const { message, ...details } = failure
@@ -207,7 +202,7 @@ export class Images {
     return await this.startFrom(orgId, image, input, options)
   }
 
-  /** Starts a sandbox from an image that `obtain` or `named` has returned. */
+  /** Starts a sandbox from an image that `obtain` or `findNamed` has returned. */
   async startFrom(
     orgId: string,
     { checkpointId = '', memoryMb: least }: Image,
@@ -224,12 +219,12 @@ export class Images {
       const { name } = request.image
       if (name !== undefined) assertName(name)
       const { signal, onEvent } = options
-      return await this.#recorded.tracked(
-        this.#obtain(orgId, request.image, { ...defined({ signal, onEvent }), isShared: true }, name),
+      return await this.#recorded.track(
+        this.#obtainBuilt(orgId, request.image, { ...defined({ signal, onEvent }), isShared: true }, name),
       )
     }
     options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${request.snapshot}`))
-    const image = await this.#used(orgId, request.snapshot, options)
+    const image = await this.#findUsable(orgId, request.snapshot, options)
     if (image === undefined) throw noImage(request.snapshot)
     return image
   }
@@ -238,24 +233,25 @@ export class Images {
    * The image that `templateID` names, if it is one of the organisation, a public or a defined one, which is built first if need be.
    * Installed images have other names.
    */
-  async named(orgId: string, nameOrId: string, { signal }: BuildOptions = {}): Promise<Image | undefined> {
-    return nameOrId === 'base' ? undefined : await this.#used(orgId, nameOrId, defined({ signal }))
+  async findNamed(orgId: string, nameOrId: string, { signal }: BuildOptions = {}): Promise<Image | undefined> {
+    return nameOrId === 'base' ? undefined : await this.#findUsable(orgId, nameOrId, defined({ signal }))
   }
 
-  /** Nobody else can start from an image whose checkpoint is private: a publication, or its end, was cut off. */
+  /** Makes public images private whose checkpoint is private: a crash has cut off `publish`. */
   async #settlePublications(): Promise<void> {
     const { store, sandboxes, log } = this.#deps
     for await (const { id, orgId, checkpointId = '' } of imagesOf(store, {})) {
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, checkpointId).catch(notFound)
+      const checkpoint = await sandboxes.checkpoints.settled(orgId, checkpointId).catch(ignoreNotFound)
       if (checkpoint === undefined || checkpoint.isPublic) continue
       await store.updateImage(id, { isPublic: false })
       log.warn({ imageId: id }, 'an image was public without its checkpoint, and is not any more')
     }
   }
 
-  async #used(orgId: string, nameOrId: string, { signal, onEvent }: Follower): Promise<Image | undefined> {
+  async #findUsable(orgId: string, nameOrId: string, { signal, onEvent }: Follower): Promise<Image | undefined> {
     const image =
-      (await this.#names.usable(orgId, nameOrId)) ?? (await this.#defined(nameOrId, defined({ signal, onEvent })))
+      (await this.#names.findUsable(orgId, nameOrId)) ??
+      (await this.#buildDefined(nameOrId, defined({ signal, onEvent })))
     if (image !== undefined) await this.#touch(image)
     return image
   }
@@ -264,12 +260,12 @@ export class Images {
    * The image of a definition: one without a name of the operator's organisation, so that a changed definition is another one. Its build goes on
    * when the client leaves. Throws `build_failed`.
    */
-  async #defined(name: string, follower: Follower): Promise<Image | undefined> {
+  async #buildDefined(name: string, follower: Follower): Promise<Image | undefined> {
     const { definitions, operatorOrgId, sandboxes } = this.#deps
     const manifest = definitions.get(name)
     if (manifest === undefined) return undefined
     const orgId = await operatorOrgId()
-    let image = await this.#claims.claim(orgId, manifest, { isDetached: true })
+    let image = await this.#rows.findOrInsert(orgId, manifest, { isDetached: true })
     if (image.status === 'building') {
       this.#recorded.detach(image)
       image = await this.follow(orgId, image.id, follower).catch((error: unknown) => {
@@ -283,27 +279,29 @@ export class Images {
     return image
   }
 
-  async #obtain(
+  async #obtainBuilt(
     orgId: string,
     manifest: Manifest,
     { isShared = false, ...options }: BuildOptions & { isShared?: boolean },
     name?: string,
   ): Promise<Image> {
     const { signal, onEvent, creation } = options
-    const claim = { isDetached: false, isShared, ...defined({ name, creation }) }
-    const image = await this.#claims.claim(orgId, manifest, claim)
+    const row = { isDetached: false, isShared, ...defined({ name, creation }) }
+    const image = await this.#rows.findOrInsert(orgId, manifest, row)
     if (image.status === 'ready') {
       onEvent?.(logOf(0, 'cache_hit', `image ${image.contentHash.slice(0, 12)} is there`))
       await this.#touch(image)
       return image
     }
-    return await this.#recorded.built(image, defined({ signal, onEvent }))
+    return await this.#recorded.finish(image, defined({ signal, onEvent }))
   }
 
-  /** What a build begins with. A defined image is built first, outside of the count of builds, which this one waits for, too. */
-  async #origin(orgId: string, base: string, follower: Follower): Promise<Origin> {
+  /** What a build begins with. A defined base is built first, before this build takes a permit: the base needs one itself. */
+  async #findOrigin(orgId: string, base: string, follower: Follower): Promise<Origin> {
     const image =
-      base === 'base' ? undefined : ((await this.#names.usable(orgId, base)) ?? (await this.#defined(base, follower)))
+      base === 'base'
+        ? undefined
+        : ((await this.#names.findUsable(orgId, base)) ?? (await this.#buildDefined(base, follower)))
     return image?.checkpointId === undefined ? { image: base } : { checkpointId: image.checkpointId }
   }
 

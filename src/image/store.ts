@@ -7,7 +7,7 @@ export interface ImageSelection {
   isNamed?: boolean
 }
 
-/** The port to the records of images. Each method is one transaction, durable when it returns. */
+/** The port to the rows of images. Each method is one transaction, durable when it returns. */
 export interface ImageStore {
   /** Throws `conflict` when the organisation has an image of this name. */
   insertImage(image: Image, creation?: Creation): Promise<void>
@@ -21,12 +21,12 @@ export interface ImageStore {
   imagePage(which: ImageSelection, after?: Pick<Image, 'createdAt' | 'id'>): Promise<Image[]>
   /** How many have a name. */
   countNamed(orgId: string): Promise<number>
-  /** One that was imported with this hash, which is that of its first layer. */
+  /** An image whose first layer was imported with this hash. */
   importedImage(orgId: string, hash: string): Promise<Image | undefined>
   /** Of all organisations, oldest first. */
   imagesIn(status: ImageStatus): Promise<Image[]>
   /** Images without a name, and not `building`, that were last used before the moment. */
-  unusedImages(usedBefore: Date): Promise<Image[]>
+  unusedImages(usedBefore: Date): Promise<Pick<Image, 'orgId' | 'id'>[]>
   /** Undefined when there is none. */
   updateImage(id: string, change: ImageChange): Promise<Image | undefined>
   deleteImage(id: string): Promise<boolean>
@@ -35,7 +35,7 @@ export interface ImageStore {
   putLayer(layer: ImageLayer): Promise<void>
   layers(orgId: string, hashes: readonly string[]): Promise<ImageLayer[]>
   deleteLayer(orgId: string, hash: string): Promise<void>
-  /** Deletes the layers of one organisation, or of all, that no image of theirs has among its own, and returns them. */
+  /** Deletes the layers of one organisation, or of all, that none of its images is built of, and returns them. */
   deleteUnusedLayers(orgId?: string): Promise<ImageLayer[]>
   /** The ids of all checkpoints that an image or a layer names. */
   imageCheckpointIds(): Promise<string[]>

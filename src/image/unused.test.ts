@@ -74,7 +74,7 @@ test('unused images: one without a name goes with its checkpoint thirty days aft
     return [...rows.all.keys()]
   }
   assert.deepEqual(await left(29), ['img-idle', 'img-used', 'img-named'])
-  await images.named(orgId, 'img-used')
+  await images.findNamed(orgId, 'img-used')
   assert.deepEqual(await left(31), ['img-used', 'img-named'])
   assert.deepEqual(rows.deletedCheckpoints, ['cp-img-idle'])
   assert.deepEqual(await left(58), ['img-used', 'img-named'])

@@ -21,12 +21,15 @@ export interface JsonObject {
 
 /** Deeper than any real request, and within the stack of recursive parsers. */
 const depthMax = 1000
+
 export interface ReadLimits {
   /** Of the outermost object. */
   fieldsMax: number
   nameBytesMax: number
   /** Read per iteration of the event loop. */
   sliceBytes: number
+  /** The outermost value may be of any kind. */
+  isAnyValue?: boolean
 }
 
 /** Many times the fields of any API of models; a slice is less than five milliseconds of work, whatever the bytes are. */
@@ -47,7 +50,8 @@ export interface JsonVisitor {
 }
 
 /**
- * Checks as strictly as `JSON.parse` that the bytes are a JSON object, and finds its fields. It creates no other values, so a body of
+ * The one reader of JSON whose bytes are all there (an answer that passes by is `protocol/answer-scanner.ts`). Checks as strictly as
+ * `JSON.parse` that the bytes are a JSON object, and finds its fields. It creates no other values, so a body of
  * millions of values costs no memory, and it yields between slices. `visitor` may change bytes that it was told of. Throws
  * `invalid_request`, and what the visitor throws.
  */
@@ -149,18 +153,24 @@ class ObjectReader {
   }
 
   #beginValue(byte: number | undefined): void {
-    if (this.#depth === 0 && byte !== openObject)
+    if (this.#depth === 0 && byte !== openObject && !this.#limits.isAnyValue)
       throw new ServiceError('invalid_request', 'The body is not an object.')
     this.#valueCount++
-    if (this.#depth === 1) this.#fields.at(-1)!.start = this.#at
+    if (this.#isField) this.#fields.at(-1)!.start = this.#at
     if (byte !== undefined) this.#visitor?.begin(byte, this.#at)
   }
 
   #endValue(end: number, isText = false): void {
-    if (this.#depth === 1) this.#fields.at(-1)!.end = end
+    if (this.#isField) this.#fields.at(-1)!.end = end
+    if (this.#depth === 0) this.#closedAt = end - 1
     this.#visitor?.end(end, isText)
     this.#at = end
     this.#expected = 'next'
+  }
+
+  /** Whether the current value is of a field of the outermost object. */
+  get #isField(): boolean {
+    return this.#depth === 1 && this.#isObject[1] === 1
   }
 
   #open(byte: number): void {
@@ -177,7 +187,6 @@ class ObjectReader {
     this.#isFirst = false
     this.#visitor?.close()
     this.#depth--
-    if (this.#depth === 0) this.#closedAt = this.#at
     this.#endValue(this.#at + 1)
   }
 }

@@ -4,7 +4,9 @@ import { readJsonObject, type JsonVisitor, type ReadLimits } from './json-object
 import { backslash, quote } from './json.ts'
 
 /** A slice makes some thousands of values at the most: some milliseconds of work. */
-const limits: ReadLimits = { fieldsMax: Infinity, nameBytesMax: 64 * 1024, sliceBytes: 16 * 1024 }
+const limits: ReadLimits = { fieldsMax: Infinity, nameBytesMax: 64 * 1024, sliceBytes: 16 * 1024, isAnyValue: true }
+/** `JSON.parse` makes the values of a shorter one at once, in some milliseconds at the most, whatever is in it. */
+const shortBytes = 64 * 1024
 /** A longer text is decoded in parts. */
 const partBytes = 256 * 1024
 /** Of `\\uXXXX`. */
@@ -21,56 +23,122 @@ interface LongText {
   end: number
 }
 
+export interface JsonBounds {
+  /** Of all depths together: a value takes many times its bytes. */
+  valuesMax: number
+  depthMax: number
+  /** Fields of one object: each costs many times what an item of a list does. */
+  fieldsMax: number
+}
+
+const noBounds: JsonBounds = { valuesMax: Infinity, depthMax: Infinity, fieldsMax: Infinity }
+
+/** The text has more than a bound allows. */
+export class JsonBoundError extends Error {
+  readonly bound: keyof JsonBounds
+
+  constructor(bound: keyof JsonBounds) {
+    super(`the JSON exceeds ${bound}`)
+    this.bound = bound
+  }
+}
+
 /**
- * The value of a JSON object, as `JSON.parse` makes it, for bodies of megabytes: it yields to the event loop between slices, where
- * `JSON.parse` holds it for hundreds of milliseconds. Throws `invalid_request` for what is no JSON or no object. Bounds are the caller's.
+ * The value that `JSON.parse` makes, for bodies of megabytes: it yields to the event loop between slices, where `JSON.parse` holds it for
+ * hundreds of milliseconds. Throws `JsonBoundError` before it makes a value beyond the bounds, and `invalid_request` for what is no JSON.
  */
-export async function parseJsonObject(bytes: Buffer): Promise<unknown> {
-  const builder = new ValueBuilder(bytes)
+export async function parseJson(bytes: Buffer, bounds = noBounds): Promise<unknown> {
+  if (bytes.length <= shortBytes) {
+    await readJsonObject(bytes, new ValueCounter(bounds), limits)
+    return JSON.parse(bytes.toString('utf8'))
+  }
+  const builder = new ValueBuilder(bytes, bounds)
   await readJsonObject(bytes, builder, limits)
   for (const { holder, key, mark, start, end } of builder.longTexts) {
     // A later field of the same name has taken its place.
     if (Object.getOwnPropertyDescriptor(holder, key)?.value !== mark) continue
     put(holder, key, await longText(bytes, start, end))
   }
-  return builder.root
+  return builder.root[0]
 }
 
-class ValueBuilder implements JsonVisitor {
-  root: unknown
+class ValueCounter implements JsonVisitor {
+  readonly #bounds: JsonBounds
+  #valueCount = 0
+  /** Of each open object, by depth. */
+  readonly #fieldCounts: number[] = []
+  #depth = 0
+
+  constructor(bounds: JsonBounds) {
+    this.#bounds = bounds
+  }
+
+  name(_start: number, _end: number): void {
+    if (this.#fieldCounts[this.#depth]! >= this.#bounds.fieldsMax) throw new JsonBoundError('fieldsMax')
+    this.#fieldCounts[this.#depth]! += 1
+  }
+
+  begin(_byte: number, _at: number): void {
+    if (this.#valueCount >= this.#bounds.valuesMax) throw new JsonBoundError('valuesMax')
+    this.#valueCount += 1
+  }
+
+  open(_isObject: boolean): void {
+    if (this.#depth >= this.#bounds.depthMax) throw new JsonBoundError('depthMax')
+    this.#depth += 1
+    this.#fieldCounts[this.#depth] = 0
+  }
+
+  close(): void {
+    this.#depth -= 1
+  }
+
+  end(_end: number, _isText: boolean): void {}
+
+  comma(): void {}
+}
+
+class ValueBuilder extends ValueCounter {
+  /** Holds the outermost value alone. */
+  readonly root: unknown[] = []
   readonly longTexts: LongText[] = []
   readonly #bytes: Buffer
-  readonly #holders: Holder[] = []
+  readonly #holders: Holder[] = [this.root]
   /** Of the value that comes next in an object, per open holder. */
   readonly #names: string[] = []
   #valueAt = 0
   #hasClosed = false
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, bounds: JsonBounds) {
+    super(bounds)
     this.#bytes = bytes
   }
 
-  name(start: number, end: number): void {
+  override name(start: number, end: number): void {
+    super.name(start, end)
     if (end - start > limits.nameBytesMax) throw new ServiceError('invalid_request', 'The body has too long a name.')
     this.#names[this.#holders.length - 1] = this.#text(start, end)
   }
 
-  begin(_byte: number, at: number): void {
+  override begin(byte: number, at: number): void {
+    super.begin(byte, at)
     this.#valueAt = at
   }
 
-  open(isObject: boolean): void {
+  override open(isObject: boolean): void {
+    super.open(isObject)
     const value: Holder = isObject ? {} : []
     this.#add(value)
     this.#holders.push(value)
   }
 
-  close(): void {
+  override close(): void {
+    super.close()
     this.#holders.pop()
     this.#hasClosed = true
   }
 
-  end(end: number, isText: boolean): void {
+  override end(end: number, isText: boolean): void {
     // Of the list or object that has just been closed.
     if (this.#hasClosed) {
       this.#hasClosed = false
@@ -86,19 +154,13 @@ class ValueBuilder implements JsonVisitor {
     this.longTexts.push({ holder, key, mark, start: start + 1, end: end - 1 })
   }
 
-  comma(): void {}
-
   /** With its quotes. */
   #text(start: number, end: number): string {
     return JSON.parse(this.#bytes.toString('utf8', start, end)) as string
   }
 
   #add(value: unknown): [holder: Holder, key: string | number] {
-    const holder = this.#holders.at(-1)
-    if (holder === undefined) {
-      this.root = value
-      return [[], 0]
-    }
+    const holder = this.#holders.at(-1)!
     const key = Array.isArray(holder) ? holder.length : this.#names[this.#holders.length - 1]!
     put(holder, key, value)
     return [holder, key]

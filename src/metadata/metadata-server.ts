@@ -1,10 +1,10 @@
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import { acting } from '../events/index.ts'
-import { type ErrorCode, ServiceError, isServiceError } from '../errors.ts'
+import { ServiceError, isServiceError } from '../errors.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
-import { FairConnections } from '../lib/fair-connections.ts'
+import { statusOf } from '../lib/error-status.ts'
+import { FairListener } from '../lib/fair-listener.ts'
 import type { Log } from '../lib/log.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 import { type EndpointContext, endpoints } from './endpoints.ts'
@@ -31,18 +31,6 @@ const ownHosts = new Set(['169.254.169.254', '169.254.169.254:80'])
 /** Only a page in a browser, or a proxy that somebody else uses, sends one of these. */
 const foreignHeaders = ['origin', 'forwarded', 'x-forwarded-for'] as const
 
-const statusOfError: Partial<Record<ErrorCode, number>> = {
-  invalid_request: 400,
-  scaling_locked: 403,
-  not_found: 404,
-  sandbox_stopped: 404,
-  conflict: 409,
-  oom_floor: 409,
-  rate_limited: 429,
-  unavailable: 503,
-  no_capacity: 503,
-}
-
 interface Answer {
   status: number
   body: object | string
@@ -57,55 +45,39 @@ export class MetadataServer {
   readonly #options: MetadataOptions
   readonly #limits: typeof defaultLimits
   readonly #requests: TokenBuckets
-  readonly #server: Server
-  readonly #handling = new Set<Promise<void>>()
-  /** Who asks. Of a connection, not of a request: the address may have another owner by then. */
-  readonly #askers = new WeakMap<Socket, string | undefined>()
+  readonly #listener: FairListener
   /** Connections that get no further answer. */
   readonly #refused = new WeakSet<Socket>()
 
   constructor(options: MetadataOptions) {
     this.#options = options
     this.#limits = { ...defaultLimits, ...options.limits }
-    const { requestsPerSecond: perSecond, requestBurst: burst, answerMs, headerBytesMax } = this.#limits
+    const { requestsPerSecond: perSecond, requestBurst: burst, answerMs, headerBytesMax, connectionsMax } = this.#limits
     this.#requests = new TokenBuckets({ perSecond, burst })
     const times = { headersTimeout: answerMs, requestTimeout: answerMs, keepAliveTimeout: answerMs }
-    this.#server = createServer(
-      { ...times, connectionsCheckingInterval: 1000, maxHeaderSize: headerBytesMax },
-      (request, response) => this.#take(request, response),
-    )
-    const connections = new FairConnections(this.#limits.connectionsMax)
-    // Node would answer it by itself, past all bounds.
-    this.#server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) =>
-      this.#take(request, response),
-    )
-    this.#server.on('connection', (socket: Socket) => {
-      const asker = this.#options.sandboxAt(socket.remoteAddress ?? '')
-      if (connections.admit(asker ?? '', socket)) this.#askers.set(socket, asker)
+    this.#listener = new FairListener({
+      http: { ...times, connectionsCheckingInterval: 1000, maxHeaderSize: headerBytesMax },
+      connectionsMax,
+      ownerAt: options.sandboxAt,
+      handle: (request, response, sandboxId) => this.#take(request, response, sandboxId),
+      log: options.log,
     })
   }
 
   /** Returns the port in use, for `port: 0`. */
-  async listen({ host, port }: { host: string; port: number }): Promise<number> {
-    this.#server.listen(port, host)
-    await once(this.#server, 'listening')
-    return (this.#server.address() as AddressInfo).port
+  async listen(address: { host: string; port: number }): Promise<number> {
+    return await this.#listener.listen(address)
   }
 
   /** Stops listening and resolves when requests in flight have ended. */
   async close(): Promise<void> {
-    const closed = once(this.#server, 'close')
-    this.#server.close()
-    this.#server.closeAllConnections()
-    await closed
-    await Promise.all(this.#handling)
+    await this.#listener.close()
   }
 
-  #take(request: IncomingMessage, response: ServerResponse): void {
+  async #take(request: IncomingMessage, response: ServerResponse, sandboxId: string | undefined): Promise<void> {
     const { socket } = request
     // What was sent behind a refused request has come with it.
     if (this.#refused.has(socket) || socket.destroyed) return
-    const sandboxId = this.#askers.get(socket)
     const waitMs = sandboxId === undefined ? 0 : this.#requests.take(sandboxId)
     if (sandboxId === undefined || waitMs > 0) {
       this.#refused.add(socket)
@@ -119,8 +91,7 @@ export class MetadataServer {
       socket.pause()
       return
     }
-    const handled = this.#handle(sandboxId, request, response).finally(() => this.#handling.delete(handled))
-    this.#handling.add(handled)
+    await this.#handle(sandboxId, request, response)
   }
 
   async #handle(sandboxId: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -164,8 +135,9 @@ export class MetadataServer {
   }
 
   #failure(sandboxId: string, socket: Socket, error: unknown): Answer {
-    const status = isServiceError(error) ? statusOfError[error.code] : undefined
-    if (status !== undefined) return { status, body: (error as ServiceError).message }
+    if (isServiceError(error) && error.code !== 'internal_error') {
+      return { status: statusOf[error.code], body: error.message }
+    }
     // The client has left in the middle of its request.
     if (socket.destroyed) return { status: 400, body: 'incomplete request' }
     this.#options.log.error({ err: error, sandboxId }, 'a request to the metadata service failed')

@@ -126,6 +126,7 @@ test('metadata: errors are plain text', async () => {
     [new ServiceError('scaling_locked', 'it is locked'), 403],
     [new ServiceError('oom_floor', 'too small'), 409],
     [new ServiceError('no_capacity', 'the host is full'), 503],
+    [new ServiceError('disk_full', 'the disk is full'), 507],
   ] as const) {
     world.fails = error
     const answer = await ask(world, 'GET /v1/status')

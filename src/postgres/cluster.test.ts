@@ -75,7 +75,7 @@ test('cluster: a first start that was killed before it made the database is comp
   assert.deepEqual(await valuesOf(cluster.databaseUrl, 'select current_user'), ['atoll'])
 })
 
-test('cluster: settings of an earlier version are replaced in one that runs, and the operator’s own win', async (t) => {
+test('cluster: settings of another version are replaced in one that runs, and the operator’s own win', async (t) => {
   const { start, folder } = await makePlace(t)
   const first = await start()
   await writeFile(`${folder}/own.conf`, "work_mem = '5MB'\n")

@@ -83,7 +83,7 @@ export async function clusterVersion(folder: string, user: SystemUser): Promise<
   if ((await stat(join(folder, settingsFile)).catch(unlessMissing)) === undefined) {
     throw new ServiceError(
       'unavailable',
-      `${folder} holds a database that is not Atoll's private cluster, such as the embedded one of an earlier version, which cannot be read any more: move it away, and the next start makes a new one`,
+      `${folder} holds a database that is not Atoll's private cluster, such as the embedded one of a version before 0.1.0, which cannot be read: move it away, and the next start makes a new one`,
     )
   }
   if (found.uid !== user.uid || (found.mode & 0o077) !== 0) {

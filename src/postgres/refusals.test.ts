@@ -16,7 +16,7 @@ test('cluster: what is not ours, or damaged, is refused with the remedy, and not
   await mkdir(folder)
   await refuses(/holds no database: move it away/)
   await writeFile(`${folder}/PG_VERSION`, '17\n')
-  await refuses(/is not Atoll's private cluster, such as the embedded one of an earlier version/)
+  await refuses(/is not Atoll's private cluster, such as the embedded one of a version before 0\.1\.0/)
   await rm(folder, { recursive: true })
   await (await start()).stop()
 

@@ -1,35 +1,31 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import { isServiceError, type ErrorCode, type ServiceError } from '../errors.ts'
+import { statusOf } from '../lib/error-status.ts'
 import { escapeHtml, htmlPage, pagePolicy } from '../lib/html.ts'
 import { lingerOnClose } from '../lib/linger.ts'
 
 export const unknownHost: PreviewError = {
-  statusCode: 404,
   code: 'not_found',
   message: 'No sandbox has this address',
   advice: 'Check the name: a preview is <sandbox>-p<port> and the host of the previews.',
 }
 export const stopped: PreviewError = {
-  statusCode: 410,
   code: 'sandbox_stopped',
   message: 'This sandbox is stopped',
   advice: 'It was stopped for good.',
 }
 export const wrongToken: PreviewError = {
-  statusCode: 401,
   code: 'unauthorized',
   message: 'This preview needs a token',
   advice: 'Send it as "Authorization: Bearer …" or as "X-OC-Preview-Token". The owner of the sandbox has it.',
   headers: { 'www-authenticate': 'Bearer' },
 }
 export const badAnswer: PreviewError = {
-  statusCode: 502,
   code: 'nothing_listening',
   message: 'The server in the sandbox closed the connection or sent an invalid answer',
   advice: 'See its output.',
 }
 const unavailable: PreviewError = {
-  statusCode: 503,
   code: 'unavailable',
   message: 'The sandbox cannot be reached right now',
   advice: 'It may be waking up, or the machine is busy.',
@@ -39,7 +35,6 @@ const unavailable: PreviewError = {
 
 function nothingListens(port: number): PreviewError {
   return {
-    statusCode: 502,
     code: 'nothing_listening',
     message: `Nothing listens on port ${port} of this sandbox`,
     advice: 'Start a server on this port, or wait until it is up.',
@@ -49,7 +44,6 @@ function nothingListens(port: number): PreviewError {
 
 function ofTheAgent(port: number): PreviewError {
   return {
-    statusCode: 403,
     code: 'forbidden',
     message: `Port ${port} belongs to the agent of this sandbox`,
     advice: 'Previews do not reach the agent. Serve the page on another port.',
@@ -65,7 +59,6 @@ const byCode: Record<ErrorCode, Known | null> = {
   sandbox_stopped: () => stopped,
   not_found: () => unknownHost,
   conflict: () => ({
-    statusCode: 409,
     code: 'conflict',
     message: 'This sandbox cannot answer in its current state',
     advice: 'The API shows the state and its reason.',
@@ -79,20 +72,17 @@ const byCode: Record<ErrorCode, Known | null> = {
   }),
   rate_limited: (_port, { details }) => ({
     ...unavailable,
-    statusCode: 429,
     code: 'rate_limited',
     message: 'This sandbox is hibernated, and its organisation runs as many sandboxes as it may',
     advice: 'One of them must stop or hibernate first.',
     headers: { 'retry-after': retryAfter(details['retryAfterSeconds']) },
   }),
   patch_failed: () => ({
-    statusCode: 422,
     code: 'patch_failed',
     message: 'A patch of this sandbox failed, so it was not woken',
     advice: 'An API call that wakes the sandbox says which patch failed and why.',
   }),
   disk_full: () => ({
-    statusCode: 507,
     code: 'disk_full',
     message: 'The disk of this sandbox is full, so it was not woken',
     advice: 'An API call that wakes the sandbox says which file found no space.',
@@ -105,7 +95,6 @@ const byCode: Record<ErrorCode, Known | null> = {
     reloads: false,
   }),
   memory_not_restorable: () => ({
-    statusCode: 409,
     code: 'memory_not_restorable',
     message: 'The memory of this sandbox cannot be restored',
     advice: 'The API says why, and wakes it from its disk: `wake` with `memory: false`.',
@@ -135,7 +124,6 @@ export function errorFor(error: unknown, port: number): PreviewError | undefined
 }
 
 export const internalError: PreviewError = {
-  statusCode: 500,
   code: 'internal_error',
   message: 'Something went wrong here',
 }
@@ -144,8 +132,7 @@ export const internalError: PreviewError = {
 const reloadSeconds = 2
 
 export interface PreviewError {
-  statusCode: number
-  code: string
+  code: ErrorCode
   /** For a person, without the final dot. */
   message: string
   /** Shown on the page: what the reader can do. */
@@ -161,10 +148,10 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     response.destroy()
     return
   }
-  const { statusCode, code, message, headers = {} } = error
+  const { code, message, headers = {} } = error
   const isPage = isForPerson(request)
   const body = isPage ? page(error) : `${JSON.stringify({ error: message, code })}\n`
-  response.writeHead(statusCode, {
+  response.writeHead(statusOf[code], {
     ...headers,
     'content-type': isPage ? 'text/html; charset=utf-8' : 'application/json; charset=utf-8',
     'content-length': String(Buffer.byteLength(body)),
@@ -179,7 +166,8 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
 }
 
 /** The answer as text, for a socket that was not upgraded. */
-export function errorText({ statusCode, code, message, headers = {} }: PreviewError): string {
+export function errorText({ code, message, headers = {} }: PreviewError): string {
+  const statusCode = statusOf[code]
   const body = `${JSON.stringify({ error: message, code })}\n`
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   return (
@@ -193,7 +181,8 @@ function isForPerson({ method, headers }: IncomingMessage): boolean {
   return (method === 'GET' || method === 'HEAD') && (headers.accept ?? '').includes('text/html')
 }
 
-function page({ statusCode, message, advice, reloads }: PreviewError): string {
+function page({ code, message, advice, reloads }: PreviewError): string {
+  const statusCode = statusOf[code]
   const note = reloads ? '<p class="wait" role="status"><i></i>This page reloads by itself.</p>' : ''
   return htmlPage({
     title: `${statusCode} ${message}`,

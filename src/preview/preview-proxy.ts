@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
+import { statusOf } from '../lib/error-status.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates, type Edge } from './certificates.ts'
@@ -73,7 +74,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
 
   const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const result = await authorise(request)
-    if ('statusCode' in result) {
+    if ('code' in result) {
       sendError(request, response, result)
       return
     }
@@ -88,8 +89,8 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
     const result = await authorise(request)
-    if ('statusCode' in result) {
-      answered(result.statusCode)
+    if ('code' in result) {
+      answered(statusOf[result.code])
       sendUpgradeError(socket, result)
       return
     }

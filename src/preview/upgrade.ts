@@ -1,6 +1,7 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { limitInterimAnswers, type Forward } from './proxy.ts'
+import { statusOf } from '../lib/error-status.ts'
 import { linger } from '../lib/linger.ts'
 import { answerHeaders } from './headers.ts'
 import { badAnswer, errorFor, errorText, internalError, type PreviewError } from './errors.ts'
@@ -24,7 +25,7 @@ export interface Upgrade extends Omit<Forward, 'response' | 'agent'> {
 export async function carryUpgrade(job: Upgrade): Promise<void> {
   const { request, socket, head, target, path, headers, previewHost, dial, log, onAnswer } = job
   const sendError = (error: PreviewError) => {
-    onAnswer(error.statusCode)
+    onAnswer(statusOf[error.code])
     sendUpgradeError(socket, error)
   }
   let connection: Duplex

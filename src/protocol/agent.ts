@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { TimeSlice } from '../lib/async/time-slice.ts'
 import { firstFault } from '../lib/first-fault.ts'
-import { exceededBound, type JsonBounds } from '../lib/json.ts'
-import { parseJsonObject } from '../lib/json-values.ts'
+import { type JsonBounds, JsonBoundError, parseJson } from '../lib/json-values.ts'
+import { messageId, shortText, streamEventSchema } from './stream-events.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
@@ -47,23 +47,15 @@ export const modelApis = ['anthropic-messages', 'openai-completions', 'openai-re
 export type ModelApi = (typeof modelApis)[number]
 
 const absolutePath = z.string().min(1).max(4096).startsWith('/')
-const messageId = z.string().min(1).max(200)
 const modelName = z.string().min(1).max(200)
 
 const rate = z.number().min(0)
-const price = z
-  .object({
-    inputPerMillion: rate,
-    cacheReadPerMillion: rate.optional(),
-    cacheWritePerMillion: rate.optional(),
-    outputPerMillion: rate,
-  })
-  // During an upgrade the server may be of a version without them.
-  .transform((given) => ({
-    ...given,
-    cacheReadPerMillion: given.cacheReadPerMillion ?? given.inputPerMillion,
-    cacheWritePerMillion: given.cacheWritePerMillion ?? given.inputPerMillion,
-  }))
+const price = z.object({
+  inputPerMillion: rate,
+  cacheReadPerMillion: rate,
+  cacheWritePerMillion: rate,
+  outputPerMillion: rate,
+})
 
 const configureCommandSchema = z.object({
   type: z.literal('configure'),
@@ -114,106 +106,6 @@ const agentCommandSchema = z.discriminatedUnion('type', [
   z.object({ type: z.literal('shutdown') }),
 ])
 
-const count = z.int().min(0).max(Number.MAX_SAFE_INTEGER)
-const shortText = z.string().max(1000)
-const agentSessionId = z.string().max(200)
-const described = <T extends z.ZodType>(schema: T, description: string): T => schema.meta({ description })
-
-const usage = z.object({
-  input_tokens: described(count, 'All input, including tokens read from and written to a cache'),
-  cache_read_input_tokens: described(
-    count.optional(),
-    'Part of the input: read from a cache. Old agents do not report it',
-  ),
-  cache_creation_input_tokens: described(
-    count.optional(),
-    'Part of the input: written to a cache. Old agents do not report it',
-  ),
-  output_tokens: described(count, 'All that the model has written'),
-})
-
-const textBlockSchema = z.object({
-  type: described(z.literal('text'), 'A piece of text'),
-  text: described(z.string(), 'The text, as Markdown'),
-})
-
-const toolUseBlockSchema = z.object({
-  type: described(z.literal('tool_use'), 'A call of a tool'),
-  id: described(shortText, 'Id of the call'),
-  name: described(shortText, 'Name of the tool'),
-  input: described(z.record(z.string(), z.unknown()), 'Arguments of the call'),
-})
-
-const eventSessionId = described(agentSessionId, 'The agent’s own id of the conversation')
-
-/**
- * The events that clients see. All come from the agent; the session service emits `error`, `result` and `turn_complete` too, where the
- * agent cannot. A new type is added here, and `session/` says in which state it accepts it.
- */
-export const streamEventSchema = z
-  .discriminatedUnion('type', [
-    z.object({
-      type: described(z.literal('ready'), 'The agent’s process is up; sent once, first'),
-      harness: described(shortText, 'Name of the harness'),
-      version: described(shortText, 'Version of the harness'),
-    }),
-    z.object({
-      type: described(z.literal('configured'), 'The agent takes messages'),
-      model: described(shortText, 'Name of the model'),
-      tools: described(z.array(shortText).max(1000), 'Names of its tools'),
-      cwd: described(z.string().max(4096), 'Its working directory'),
-    }),
-    z.object({
-      type: described(z.literal('assistant'), 'The agent has written, or calls tools'),
-      message: described(
-        z.object({
-          role: described(z.literal('assistant'), 'Who wrote it'),
-          content: described(
-            z.array(z.discriminatedUnion('type', [textBlockSchema, toolUseBlockSchema])).max(10_000),
-            'Text and calls of tools, in order',
-          ),
-          model: described(shortText.optional(), 'The model that wrote it'),
-          usage: described(usage.optional(), 'Tokens of this answer'),
-        }),
-        'One answer of the model',
-      ),
-      session_id: eventSessionId,
-    }),
-    z.object({
-      type: described(z.literal('tool_use_summary'), 'A call of a tool has ended'),
-      tool: described(shortText, 'Name of the tool'),
-      tool_use_id: described(shortText, 'Id of the call'),
-      summary: described(shortText, 'For a person, one line'),
-      is_error: described(z.boolean(), 'Whether the call failed'),
-      duration_ms: described(count, 'Milliseconds that the call took'),
-    }),
-    z.object({
-      type: described(z.literal('result'), 'How the turn ended'),
-      subtype: described(
-        z.enum(['success', 'error_max_turns', 'error_during_execution', 'interrupted']),
-        'Whether it ended well, and if not, why',
-      ),
-      result: described(z.string(), 'The text of the last assistant message, or the message of an error'),
-      num_turns: described(count, 'Calls of the model'),
-      duration_ms: described(count, 'Milliseconds that the turn took'),
-      usage: described(usage, 'Tokens of the turn'),
-      total_cost_usd: described(z.number().min(0).optional(), 'US dollars, where the cost is known'),
-      session_id: eventSessionId,
-    }),
-    z.object({
-      type: described(z.literal('turn_complete'), 'The turn is over, and the next message may begin'),
-      message_id: described(messageId, 'The message that the turn answered'),
-      session_id: eventSessionId,
-    }),
-    z.object({
-      type: described(z.literal('error'), 'Something failed'),
-      message: described(z.string().max(64 * 1024), 'What failed, for people'),
-      code: described(z.string().max(100), 'Such as `budget_exceeded`'),
-      fatal: described(z.boolean(), 'The agent’s process ends after it'),
-    }),
-  ])
-  .meta({ id: 'StreamEvent', description: 'The JSON object in `data` of one event of a session’s stream' })
-
 const agentEventSchema = z.discriminatedUnion('type', [
   ...streamEventSchema.options,
   /** For the server alone: the agent has the message on disk. */
@@ -227,8 +119,6 @@ export type MessageCommand = z.output<typeof messageCommandSchema>
 /** Fields with defaults may be left out. */
 export type AgentCommandInput = z.input<typeof agentCommandSchema>
 export type AgentCommand = z.output<typeof agentCommandSchema>
-/** The JSON object of one stream event, as clients get it. */
-export type StreamEventData = z.output<typeof streamEventSchema>
 export type AgentEvent = z.output<typeof agentEventSchema>
 export type AgentEventOf<Type extends AgentEvent['type']> = Extract<AgentEvent, { type: Type }>
 export type ResultSubtype = AgentEventOf<'result'>['subtype']
@@ -243,13 +133,11 @@ export type ParsedLine<T> = { ok: true; value: T } | { ok: false; reason: string
 /** Checks one line that the agent wrote. Never throws: the sandbox is hostile. Yields to the event loop while it reads a long one. */
 export async function readAgentEvent(line: Buffer): Promise<ParsedLine<AgentEvent>> {
   if (line.length <= shortLineBytes) return parseAgentEvent(line.toString('utf8'))
-  const passed = await exceededBound(line, lineBounds)
-  if (passed !== undefined) return { ok: false, reason: boundFaults[passed] }
   let value: unknown
   try {
-    value = await parseJsonObject(line)
-  } catch {
-    return { ok: false, reason: 'not JSON' }
+    value = await parseJson(line, lineBounds)
+  } catch (error) {
+    return { ok: false, reason: error instanceof JsonBoundError ? boundFaults[error.bound] : 'not JSON' }
   }
   return checked(await storableInSlices(value, new TimeSlice()), agentEventSchema)
 }

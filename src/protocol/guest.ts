@@ -42,7 +42,6 @@ export const guestFaultSchema = z.object({
     'too_large',
     'disk_full',
     'unavailable',
-    'internal_error',
   ]),
   message: z.string().max(4000),
 })
@@ -79,9 +78,9 @@ export const processAnswerSchema = okSchema.extend({ process: processSchema })
 export const runAnswerSchema = processAnswerSchema.extend({ output: z.boolean() })
 export const attachSchema = okSchema.extend({
   input: z.boolean(),
-  /** Bytes of this client's input that the process has taken; absent from guests that cannot be attached again. */
-  taken: integer.optional(),
-  inputEnded: z.boolean().optional(),
+  /** Bytes of this client's input that the process has taken. */
+  taken: integer,
+  inputEnded: z.boolean(),
 })
 export const outputEndSchema = z.object({ truncated: z.boolean() })
 
@@ -99,10 +98,10 @@ export const readSchema = okSchema.extend({
   stat: statSchema,
   length: integer,
   /** Another text for another file or other contents. */
-  version: z.string().max(256).optional(),
+  version: z.string().max(256),
 })
-/** `bytes`: of the continued upload; absent from guests that cannot pause one. */
-export const writeSchema = okSchema.extend({ bytes: integer.optional() })
+/** `bytes`: of the continued upload. */
+export const writeSchema = okSchema.extend({ bytes: integer })
 /** With `paused` the upload can be continued under that token. */
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
 /** Nobody needs more, and all of them are checked at once. */
@@ -110,7 +109,6 @@ const portsMax = 16_384
 
 export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(portsMax) })
 
-/** A guest of an earlier version answers `ports` alone. */
 export const listenersSchema = portsSchema.extend({
   listeners: z
     .array(
@@ -121,9 +119,9 @@ export const listenersSchema = portsSchema.extend({
         command: z.string().max(512).optional(),
       }),
     )
-    .max(512)
-    .optional(),
+    .max(512),
 })
+
 export const systemProcessSchema = z.object({
   pid: integer.min(1).max(0x7fffffff),
   parentPid: integer.max(0x7fffffff),

@@ -103,6 +103,7 @@ function quarantineMessage(
   lostId: string,
 ): string | undefined {
   const found = report.quarantined.find((item) => item.kind === kind && item.id === lostId)
+  if (found?.fault !== undefined) return `its record cannot be read (${found.fault}); its disk is in quarantine`
   return found && quarantineMessages[found.reason]
 }
 

@@ -42,10 +42,11 @@ function list(items: readonly QuarantineItem[], { dataDir, quarantineKeptMs }: C
     return
   }
   const rows = items.map((item) => {
-    const { id, kind, since, reason, record } = item
+    const { id, kind, since, reason, record, fault } = item
     const removed = quarantineKeptMs === undefined ? 'never' : day(new Date(since.getTime() + quarantineKeptMs))
     const size = record !== undefined && 'sizeBytes' in record ? String(Math.ceil(record.sizeBytes / mebibyte)) : '-'
-    return [id, kind, day(since), removed, size, quarantineReasons[reason]]
+    const why = fault === undefined ? quarantineReasons[reason] : `its record cannot be read: ${fault}`
+    return [id, kind, day(since), removed, size, why]
   })
   const widths = columns.map((name, index) =>
     Math.max(...[columns, ...rows].map((row) => row[index]?.length ?? 0), name.length),
@@ -79,10 +80,10 @@ async function change(config: Config, command: string, id: string): Promise<void
 
 /** Insert the row first: the next start restores every quarantined item that has a row. */
 async function restore(config: Config, quarantine: OfflineQuarantine, item: QuarantineItem): Promise<void> {
-  const { kind, id, file, record } = item
+  const { kind, id, file, record, fault } = item
   if (record === undefined) {
-    const fault = `the record of ${kind} ${id} cannot be read, so nobody knows what its disk stands on`
-    throw new ServiceError('conflict', `${fault}: mend it in ${file} first`)
+    const what = `the record of ${kind} ${id} cannot be read (${fault}), so nobody knows what its disk stands on`
+    throw new ServiceError('conflict', `${what}: mend it in ${file} first`)
   }
   await quarantine.assertRestorable(item)
   {

@@ -138,7 +138,7 @@ export class AgentConnection {
       await slice.next()
       const parsed =
         line.type === 'line' ? await readAgentEvent(line.bytes) : { ok: false as const, reason: 'too long' }
-      output.push(parsed.ok ? parsed.value : this.#invalid(parsed.reason))
+      output.push(parsed.ok ? parsed.value : this.#reportInvalid(parsed.reason))
     }
     const lastNewline = data.lastIndexOf(10)
     if (lastNewline !== -1) {
@@ -151,7 +151,7 @@ export class AgentConnection {
     if (this.#pendingBytes === 0 || this.#pendingBytes > agentEventBytesMax) this.#offset = offset + data.length
   }
 
-  #invalid(reason: string): AgentOutput {
+  #reportInvalid(reason: string): AgentOutput {
     if (this.#warned) return { type: 'invalid' }
     this.#warned = true
     const message = `The agent wrote a line that was left out (${reason}).`

@@ -2,7 +2,8 @@ import { constants } from 'node:os'
 import { randomBytes } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, ServiceError } from '../errors.ts'
+import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import type { Release, Semaphore } from '../lib/async/semaphore.ts'
 import { sha256 } from '../lib/secret.ts'
@@ -13,16 +14,22 @@ import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
 import type { Instructions, SessionStore } from './store.ts'
 
-const creatingPollMs = 200
-const creatingPollsMax = 300
+/** How long a boot waits for an earlier boot of the same sandbox. */
+const settleMs = 60_000
 const skillWritesAtOnce = 8
-/** Output of the agent that is kept while the server is away: more than the longest line, or it could never end. */
+/** The guest retains more than the longest line of the agent, so that a line can end while the server is away. */
 const agentKeepSlackBytes = 4 * 1024 * 1024
 
-/** Sees to it that the sandbox exists and has come up, whatever an earlier attempt has left. A repeat is harmless. */
-export async function ensureSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
+interface BootDeps {
+  sandboxes: SandboxService
+  bus: EventBus
+}
+
+/** Creates and boots the sandbox, unless an earlier attempt has. A repeat is harmless. */
+export async function ensureSandbox(deps: BootDeps, session: Session, signal: AbortSignal): Promise<void> {
+  const { sandboxes } = deps
   const { orgId, sandboxId } = session
-  const found = await settledSandbox(sandboxes, orgId, sandboxId, signal)
+  const found = await settledSandbox(deps, session, signal)
   if (found?.status === 'running' || found?.status === 'hibernated') return
   if (found?.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
   signal.throwIfAborted()
@@ -37,9 +44,8 @@ export async function ensureSandbox(sandboxes: SandboxService, session: Session,
 }
 
 /**
- * Agents that run in the sandbox. Before the session's own is started those are none of its own: they came with the memory of a
- * checkpoint, hold a token of another sandbox or of the past, and belong to a turn that is not this session's; or nobody
- * heard that they were started.
+ * Agents that run in the sandbox. Those that run before the session starts its own are strangers: they came with the memory of a
+ * checkpoint, hold another token and work on a turn of another session; or the answer to their start was lost.
  */
 export async function runningAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<string[]> {
   const processes = await sandboxes.exec.list(orgId, sandboxId, 'internal')
@@ -55,7 +61,7 @@ export async function endAgents(
   for (const id of processIds) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL, 'internal')
 }
 
-/** A fork has the source's skills, which may have changed since. */
+/** Does nothing for a fork: it has the skills of its source on disk, which the agent may have changed. */
 export async function writeSkills(
   { sandboxes, store }: { sandboxes: SandboxService; store: SessionStore },
   session: Session,
@@ -111,44 +117,44 @@ export function configureCommand(
   }
 }
 
-/** The sandbox once it is no longer being created; undefined when there is none. */
+/** The sandbox once it is no longer being created; undefined when there is none. Throws `unavailable` after `settleMs`. */
 async function settledSandbox(
-  sandboxes: SandboxService,
-  orgId: string,
-  sandboxId: string,
+  { sandboxes, bus }: BootDeps,
+  session: Session,
   signal: AbortSignal,
 ): Promise<Sandbox | undefined> {
-  for (let poll = 0; poll < creatingPollsMax; poll++) {
-    const sandbox = await findSandbox(sandboxes, orgId, sandboxId)
-    if (sandbox?.status !== 'creating') return sandbox
-    await sleep(creatingPollMs, undefined, { signal })
+  const { sandboxId } = session
+  let changed = new AbortController()
+  const unsubscribe = bus.subscribe(sandboxId, () => changed.abort())
+  const until = performance.now() + settleMs
+  try {
+    for (let leftMs = settleMs; leftMs > 0; leftMs = until - performance.now()) {
+      // Before the look, so that no change falls between the two.
+      changed = new AbortController()
+      const sandbox = await findSandbox(sandboxes, session)
+      if (sandbox?.status !== 'creating') return sandbox
+      await sleep(leftMs, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => undefined)
+      signal.throwIfAborted()
+    }
+  } finally {
+    unsubscribe()
   }
   throw new ServiceError('unavailable', `sandbox ${sandboxId} does not come up`)
 }
 
 export async function findSandbox(
   sandboxes: SandboxService,
-  orgId: string,
-  sandboxId: string,
+  { orgId, sandboxId }: Pick<Session, 'orgId' | 'sandboxId'>,
 ): Promise<Sandbox | undefined> {
-  try {
-    return await sandboxes.get(orgId, sandboxId)
-  } catch (error) {
-    if (isServiceError(error, 'not_found')) return undefined
-    throw error
-  }
+  return await sandboxes.get(orgId, sandboxId).catch(ignoreNotFound)
 }
 
 /** A repeat is harmless. */
 export async function deleteSandbox(
   sandboxes: SandboxService,
-  session: { orgId: string; sandboxId: string },
+  { orgId, sandboxId }: Pick<Session, 'orgId' | 'sandboxId'>,
 ): Promise<void> {
-  try {
-    await sandboxes.delete(session.orgId, session.sandboxId)
-  } catch (error) {
-    if (!isServiceError(error, 'not_found')) throw error
-  }
+  await sandboxes.delete(orgId, sandboxId).catch(ignoreNotFound)
 }
 
 /** For the model gateway. The store has only its hash. */
@@ -173,7 +179,7 @@ export class StartPermit {
   #release: Release | undefined
   #timer: NodeJS.Timeout | undefined
 
-  /** Shares `semaphore` with the other sessions, by organisation. */
+  /** All sessions share `semaphore`, by organisation. */
   constructor(semaphore: Semaphore, orgId: string, permitMs: number, signal: AbortSignal) {
     this.#semaphore = semaphore
     this.#orgId = orgId
@@ -190,7 +196,7 @@ export class StartPermit {
     if (this.isHeld || this.#signal.aborted) return
     this.#release = await this.#semaphore.acquire({ key: this.#orgId, signal: this.#signal }).catch(() => undefined)
     if (!this.isHeld) return
-    // From here on, so that a sandbox that is slow to take the skills holds up no other session either.
+    // The permit's time begins here, so that a sandbox that takes files slowly holds up no other session either.
     this.#timer = setTimeout(() => this.release(), this.#permitMs).unref()
   }
 

@@ -12,7 +12,7 @@ export interface SessionConfig {
   prices?: ReadonlyMap<string, ModelPrice>
   /** Names of known harnesses; one that ends in `:` stands for itself with a command behind it (`acp:`). */
   harnesses: readonly string[]
-  /** Says what to do about a harness that a sandbox from the image does not have; `undefined` for one that it has. */
+  /** Says what to do about a harness that the image lacks; `undefined` for one that it has. */
   missingHarness?: (harness: string) => string | undefined
   /** The agent's program inside the sandbox; the harness's name is added. */
   agentCommand?: readonly [string, ...string[]]
@@ -74,20 +74,20 @@ export interface SessionTimings {
   /** Back-off before a lost agent is attached to or started again: doubles from the first to the last. */
   retryFirstMs: number
   retryMaxMs: number
-  /** One of many sessions that lack the same lets the next one try after this time. */
+  /** Of sessions that queue for the same capacity, the next one tries after this time, even while an attempt goes on. */
   shortageAttemptMs: number
   /** From the attachment to `configured`; an agent that needs longer is killed and started again. */
   agentStartMs: number
-  /** A start that takes longer lets the next one begin beside it: an agent that hangs must not hold up those of others. */
-  agentStartTurnMs: number
-  /** From the wish to interrupt to SIGINT, and from there to SIGKILL: a harness that is well ends its turn before. */
+  /** How long a start holds its permit: an agent that hangs must not hold up those of others. */
+  agentStartPermitMs: number
+  /** From the interrupt to SIGINT, and from there to SIGKILL: a working harness ends its turn before. */
   interruptAskMs: number
   interruptSigintMs: number
   /** Between two looks at whether the preview's port listens. */
   previewPollMs: number
   /** How long a deletion waits for a boot that it interrupted. */
   bootStopMs: number
-  /** A stream that was told of no change looks by itself after this time. */
+  /** A stream that was notified of no change reads the store after this time. */
   streamPollMs: number
 }
 
@@ -101,7 +101,7 @@ export const defaultSessionTimings: SessionTimings = {
   retryMaxMs: 5000,
   shortageAttemptMs: 15_000,
   agentStartMs: 60_000,
-  agentStartTurnMs: 15_000,
+  agentStartPermitMs: 15_000,
   interruptAskMs: 400,
   interruptSigintMs: 200,
   previewPollMs: 1000,

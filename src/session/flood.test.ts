@@ -198,7 +198,7 @@ test('agents start a few at a time; each that is ready lets the next one begin',
 })
 
 test('agents of one organisation that hang leave a place for those of another', async () => {
-  const service = world.serve({ limits: { agentStartsAtOnce: 2 }, timings: { agentStartTurnMs: 600_000 } })
+  const service = world.serve({ limits: { agentStartsAtOnce: 2 }, timings: { agentStartPermitMs: 600_000 } })
   world.sandboxes.script = { ...answering, configure: () => false }
   await Promise.all(Array.from({ length: 3 }, () => service.create(orgId, simple)))
   await world.eventually('the first agent', () => assert.equal(world.sandboxes.agents.length, 1))
@@ -208,7 +208,7 @@ test('agents of one organisation that hang leave a place for those of another', 
 })
 
 test('a sandbox that takes no files does not hold up the agents of others', async () => {
-  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartTurnMs: 50 } })
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartPermitMs: 50 } })
   const files = Promise.withResolvers<void>()
   const asked = Promise.withResolvers<void>()
   world.sandboxes.beforeMkdir = async () => {
@@ -226,7 +226,7 @@ test('a sandbox that takes no files does not hold up the agents of others', asyn
 })
 
 test('agents that hang do not hold up those of others, and a session that waits for its place ends at once', async () => {
-  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartTurnMs: 300 } })
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartPermitMs: 300 } })
   world.sandboxes.script = { ...answering, configure: () => false }
   const hanging = await service.create(orgId, simple)
   await world.eventually('the first agent', () => assert.equal(world.sandboxes.agents.length, 1))

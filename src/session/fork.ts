@@ -1,11 +1,11 @@
-import { isServiceError, ServiceError } from '../errors.ts'
-import type { Log } from '../lib/log.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
 import { messagePages } from './history.ts'
+import type { SessionDeps } from './service.ts'
 import { type Message, type Session, type SessionEvent, startedEvent, unusedCounters } from './session.ts'
 import type { SessionStore } from './store.ts'
 
@@ -17,8 +17,8 @@ interface ForkDeps {
 }
 
 /**
- * Writes down a session that goes on from where an idle one stands, with a sandbox that is not started yet. Its checkpoint is its
- * own and goes when that sandbox has started. Throws what the checkpoint throws, with nothing left.
+ * Records a session that goes on from where an idle one stands, with a sandbox that is not started yet. Its checkpoint is its own and
+ * is removed when that sandbox has started. Throws what the checkpoint throws, and leaves nothing then.
  */
 export async function forkSession(
   { store, forkCheckpoints, pages }: ForkDeps,
@@ -60,35 +60,31 @@ function copyOf(
   return { fork, messages, event }
 }
 
-interface ForkCheckpointDeps {
-  store: SessionStore
-  sandboxes: SandboxService
-  log: Log
-}
+type ForkCheckpointDeps = Pick<SessionDeps, 'store' | 'sandboxes' | 'log'>
 
 type CheckpointRef = Pick<Checkpoint, 'orgId' | 'sandboxId' | 'id'>
 
 /**
- * The checkpoints that forks are made of. Each belongs to a running fork, whose row names it, or to a fork that is being written
- * down; the id is made of the fork's id before anything is made, so that one whose server died is known by itself:
+ * The checkpoints that forks start from. Each belongs to a running fork, whose row names it, or to a fork that is about to be
+ * recorded. Its id derives from the id of the fork, so that one whose server has died can be recognised:
  *
- *     taken ──written down──► the fork's ──its sandbox stands, or it ends──► removed
- *       └── no fork of it was written down, or that one has ended: `sweep` ──────┘
+ *     taken ──fork recorded──► owned ──the sandbox of the fork runs, or the fork ends──► removed
+ *       └── no fork was recorded, or it has ended: `sweep` ─────────────────────────────────┘
  */
 export class ForkCheckpoints {
   readonly #deps: ForkCheckpointDeps
-  /** Of forks that are being written down. */
+  /** Checkpoints of forks that are about to be recorded. */
   readonly #taken = new Set<string>()
 
   constructor(deps: ForkCheckpointDeps) {
     this.#deps = deps
   }
 
-  /** Takes one for the fork of this id, which `write` writes down. When anything fails none is left, or the next sweep removes it. */
+  /** Takes one for the fork of this id, which `record` records. After a failure none is left, or the next sweep removes it. */
   async take<Result>(
     source: Session,
     forkId: string,
-    write: (checkpoint: Checkpoint) => Promise<Result>,
+    record: (checkpoint: Checkpoint) => Promise<Result>,
   ): Promise<Result> {
     const { orgId, sandboxId } = source
     const id = checkpointIdOf(forkId)
@@ -97,10 +93,10 @@ export class ForkCheckpoints {
     await this.#removeUnowned(checkpoints.filter(({ owner }) => owner === 'session'))
     this.#taken.add(id)
     try {
-      return await write(await this.#take(source, { id, name: `fork ${forkId}` }))
+      return await record(await this.#take(source, { id, name: `fork ${forkId}` }))
     } catch (error) {
       this.#taken.delete(id)
-      // A failure does not say whether the fork was written down.
+      // After a failure the fork may have been recorded or not.
       await this.#removeUnowned([{ id, orgId, sandboxId }])
       throw error
     } finally {
@@ -133,13 +129,13 @@ export class ForkCheckpoints {
   }
 
   async #isOwned({ id, orgId }: CheckpointRef): Promise<boolean> {
-    // In this order: a fork is written down before it leaves the set.
+    // In this order: a fork is recorded before its checkpoint leaves the set.
     if (this.#taken.has(id)) return true
     const fork = await this.#deps.store.head(id.replace('cp-', 'session_'), orgId)
     return fork?.status === 'running' && fork.checkpointId === id
   }
 
-  /** With memory where that can be had, so that servers of the source run on in the fork; else of the disk alone. */
+  /** With memory where possible, so that servers of the source run on in the fork; else of the disk alone. */
   async #take({ orgId, sandboxId }: Session, { id, name }: { id: string; name: string }): Promise<Checkpoint> {
     const { checkpoints } = this.#deps.sandboxes
     const take = async (kind: CheckpointKind): Promise<Checkpoint> => {
@@ -167,11 +163,7 @@ export async function dropForkCheckpoint(sandboxes: SandboxService, session: Ses
 }
 
 async function removeCheckpoint(sandboxes: SandboxService, { orgId, sandboxId, id }: CheckpointRef): Promise<void> {
-  try {
-    await sandboxes.checkpoints.delete(orgId, sandboxId, id)
-  } catch (error) {
-    if (!isServiceError(error, 'not_found')) throw error
-  }
+  await sandboxes.checkpoints.delete(orgId, sandboxId, id).catch(ignoreNotFound)
 }
 
 function checkpointIdOf(forkId: string): string {

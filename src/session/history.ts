@@ -2,8 +2,7 @@ import { ServiceError } from '../errors.ts'
 import { batches } from '../lib/batches.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
-import type { ViewOptions } from './api.ts'
-import type { Artifact, Message, Session, SessionEvent, StreamEvent } from './session.ts'
+import type { Message, SessionEvent, StreamEvent } from './session.ts'
 import { rowPageBytes, type History, type RowPage, type SessionStore } from './store.ts'
 
 /** Rows read at once, unless `rowPageBytes` ends the page before. */
@@ -11,7 +10,7 @@ const pageRows = 1000
 
 type HistoryStore = Pick<SessionStore, 'messages' | 'events' | 'histories' | 'historyBytes'>
 
-/** All messages of a session, oldest first, in pages: it holds one, and lets others go first before it reads the next. */
+/** All messages of a session, oldest first, in pages. Holds one page, and yields to other readers before it reads the next. */
 export function messagePages(store: HistoryStore, pages: FairYield, sessionId: string): AsyncGenerator<Message[]> {
   return rowPages(
     (page) => store.messages(sessionId, page),
@@ -29,14 +28,14 @@ export function eventPages(store: HistoryStore, pages: FairYield, sessionId: str
   )
 }
 
-/** All that a session has said and done: megabytes, of which no read holds up the others. */
+/** All messages and events of a session, which can be megabytes. Reads them in pages, so that other reads go on. */
 export async function readHistory(store: HistoryStore, pages: FairYield, sessionId: string): Promise<History> {
   const messages = await Array.fromAsync(messagePages(store, pages, sessionId))
   const events = await Array.fromAsync(eventPages(store, pages, sessionId))
   return { messages: messages.flat(), events: events.flat() }
 }
 
-/** The histories of sessions in their order: of many short ones at once, of a long one in pages. */
+/** The histories of sessions in their order. Reads many short ones at once, a long one in pages. */
 export async function readHistories(
   store: HistoryStore,
   pages: FairYield,
@@ -78,8 +77,7 @@ export type ExportRecord =
 const pageStreamEvents = 16
 
 /**
- * Messages, then session events, then the stream as it stood when the export began: what a session says meanwhile is for the
- * next one. Holds one page.
+ * Messages, then session events, then the stream up to the newest event at the start of the export. Holds one page.
  */
 export async function* exportRecords(
   store: SessionStore,
@@ -99,73 +97,12 @@ export async function* exportRecords(
   }
 }
 
-/** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
-const smallViewBytes = 64 * 1024
-/** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
-const fullViews = { permitsPerKey: 4, permits: 12 }
-/** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
-const viewsOfSessionMax = 2
-
-/** Memory for views of sessions, of which each can be megabytes that a client takes as slowly as it likes. */
-export class ViewMemory {
-  readonly #store: Pick<SessionStore, 'historyBytes'>
-  /** In bytes of unsent views. */
-  readonly #unsent: Semaphore
-  readonly #unsentOfSession = new Semaphore({ permitsPerKey: viewsOfSessionMax })
-
-  constructor(store: Pick<SessionStore, 'historyBytes'>, historyBytesMax: number) {
-    this.#store = store
-    this.#unsent = new Semaphore({
-      permitsPerKey: fullViews.permitsPerKey * historyBytesMax,
-      permits: fullViews.permits * historyBytesMax,
-    })
-  }
-
-  /**
-   * Loads views of these sessions once there is room for them, which is free again when they have been both loaded and sent.
-   * Throws an `AbortError` where the client has gone by then: nobody needs them.
-   */
-  async hold<Views>(
-    orgId: string,
-    sessions: readonly Session[],
-    { sent }: ViewOptions = {},
-    load: () => Promise<Views>,
-  ): Promise<Views> {
-    if (sent === undefined || sessions.length === 0) return await load()
-    const history = await this.#store.historyBytes(sessions.map(({ id }) => id))
-    const bytes = sessions.reduce((sum, { id, artifacts }) => sum + (history.get(id) ?? 0) + lengthOf(artifacts), 0)
-    if (bytes <= smallViewBytes) return await load()
-    let isOver = false
-    const note = () => {
-      isOver = true
-    }
-    const over = sent.then(note, note)
-    const [first, ...others] = sessions
-    const releaseSession =
-      first && others.length === 0 ? await this.#unsentOfSession.acquire({ key: first.id }) : undefined
-    const releaseMemory = await this.#unsent.acquire({ key: orgId, weight: bytes })
-    try {
-      if (isOver) throw new DOMException('the client has gone', 'AbortError')
-      return await load()
-    } finally {
-      void over.then(() => {
-        releaseMemory()
-        releaseSession?.()
-      })
-    }
-  }
-}
-
-function lengthOf(artifacts: readonly Artifact[]): number {
-  return artifacts.reduce((sum, { path, summary }) => sum + path.length + summary.length, 0)
-}
-
-/** Of one organisation: searches that wait for the one that runs. */
+/** Searches of one organisation that wait for the one that runs. */
 const waitingMax = 8
-/** What one takes, about, when it looks into as much as it may. */
+/** About what the longest search takes. */
 const searchSeconds = 1
 
-/** Runs one search of an organisation at a time: each looks into megabytes. */
+/** Runs one search of an organisation at a time: each reads megabytes. */
 export class Searches {
   readonly #semaphore = new Semaphore({ permitsPerKey: 1 })
 

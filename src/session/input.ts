@@ -92,7 +92,7 @@ function isKnownHarness(harness: string, known: readonly string[]): boolean {
   )
 }
 
-/** Whether a command begins with a word, which quotes may hold. */
+/** Whether a command begins with a word, quoted or not. */
 function namesProgram(command: string): boolean {
   return /^\s*("[^"]+"|'[^']+'|[^\s"'])/.test(command)
 }
@@ -146,7 +146,7 @@ function checkSystemPrompt(text: string, limits: SessionLimits): string {
   })
 }
 
-/** Of a text in JSON, or a little more. To make that of a megabyte would hold the event loop. */
+/** The length of a text in JSON, or a little more, without making the JSON, which would hold the event loop. */
 function encodedBytes(text: string): number {
   const isWhole = text.isWellFormed()
   let bytes = Buffer.byteLength(text) + 2

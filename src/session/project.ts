@@ -1,11 +1,11 @@
 import { withTimeout } from '../lib/async/timeout.ts'
-import { parseJsonObject } from '../lib/json-values.ts'
+import { parseJson } from '../lib/json-values.ts'
 import type { DirectoryEntry, FileService, SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
 import type { Input } from './reducer-types.ts'
 import type { SessionState } from './state.ts'
 
-/** Looks after each call of `watch`; the last `slowLooks` are further apart: one minute in all at one look a second. */
+/** Number of looks after each call of `watch`. The last `slowLooks` are further apart: one minute in all. */
 const looksMax = 20
 const slowLooks = 10
 const slowFactor = 5
@@ -17,7 +17,7 @@ interface ProjectSource {
   apply(input: Input): Promise<void>
 }
 
-/** Finds out what an agent makes in its sandbox: with which framework, and when its preview answers. */
+/** Finds the framework of what an agent makes, and when its preview answers. */
 export class ProjectWatch {
   readonly #source: ProjectSource
   readonly preview: PreviewWatch
@@ -116,7 +116,7 @@ export class PreviewWatch {
   }
 }
 
-/** How long a turn waits for what its sandbox is asked at its end. A slow or hostile one does not keep it from ending. */
+/** How long the end of a turn waits for its sandbox, which may be slow or hostile. */
 export const inspectionMs = 2000
 const manifestBytesMax = 256 * 1024
 const sourceBytesMax = 64 * 1024
@@ -168,7 +168,7 @@ async function inspect(place: Place): Promise<string> {
 async function packageFramework(text: string): Promise<string> {
   let manifest: unknown
   try {
-    manifest = await parseJsonObject(Buffer.from(text))
+    manifest = await parseJson(Buffer.from(text))
   } catch {
     return ''
   }

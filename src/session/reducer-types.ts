@@ -10,7 +10,7 @@ type Request =
   /** The server takes the session up. */
   | { type: 'resume' }
   | { type: 'message'; content: string; creation?: Creation | undefined }
-  /** A message may wait whose commit looked like a failure. */
+  /** The commit of a waiting message may have looked like a failure. */
   | { type: 'continue' }
   | { type: 'interrupt' }
   | { type: 'cancel_message'; messageId: string }
@@ -50,7 +50,7 @@ export type StepResult =
 export type Input =
   | Request
   | StepResult
-  /** Answers the effect of this name: the attachment stands. */
+  /** Answers the effect of this name: the attachment is open. */
   | { type: 'start_turn' }
   /** Within the step `start_agent`: the process is about to be started. */
   | { type: 'agent_begun'; sandboxId: string; processId: string; tokenHash: string }
@@ -65,7 +65,7 @@ export type Input =
     }
   /** The sandbox has taken all commands up to the effect `report_sent`. */
   | { type: 'commands_sent'; wakes: number }
-  /** Another part of the server has something to tell whoever follows the session. */
+  /** Another part of the server warns the followers of the session. */
   | { type: 'warning'; code: string; message: string }
   | { type: 'timer'; name: TimerName }
   | {
@@ -77,7 +77,7 @@ export type Input =
     }
   | { type: 'sandbox_lost'; sandboxId: string; sandbox: SandboxView | undefined }
   | { type: 'preview_ready'; sandboxId: string }
-  /** A result could not be committed, or a call failed unexpectedly: what was under way is gone. */
+  /** A result could not be committed, or a call failed unexpectedly: the step under way is lost. */
   | { type: 'recover' }
 
 export type TimerName = 'late_start' | 'escalate'

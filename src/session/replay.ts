@@ -6,7 +6,7 @@ import { streamPageBytes, type SessionStore } from './store.ts'
 export const pageEvents = 32
 /** Of a character in UTF-8. */
 const characterBytesMax = 3
-/** Reads at once for all replays of all sessions: whatever reconnects together, the store has time for those who write. */
+/** Reads at a time for all replays: however many clients reconnect together, the store has time for writes. */
 const readsAtOnce = 2
 /** Characters of JSON that pages keep after they were read. */
 const cachedTextMax = 8 * 1024 * 1024
@@ -18,8 +18,8 @@ interface CachedPage {
 }
 
 /**
- * Stored events in pages that begin at fixed numbers, or where one before was cut by its size. An event never changes, so who replays
- * the same part gets the same page: one read serves all who wait for it, and those who come while it is kept.
+ * Stored events in pages that begin at fixed numbers, or where the size of an earlier page cut it. Events never change, so replays of
+ * the same part share a page: one read serves all who wait for it, and those who come while it is kept.
  */
 export class ReplayPages {
   readonly #store: Pick<SessionStore, 'stream'>
@@ -84,7 +84,7 @@ export function textLength(event: StreamEvent): number {
   return eventText(event).length
 }
 
-/** Whether nothing came behind the events when they were read with this limit; where that is not sure, false. */
+/** Whether these were the last events when they were read with this limit; false where that is uncertain. */
 export function isLastPage(events: readonly StreamEvent[], limit: number): boolean {
   if (events.length >= limit) return false
   return events.reduce((sum, event) => sum + textLength(event), 0) * characterBytesMax < streamPageBytes

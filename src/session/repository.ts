@@ -1,19 +1,13 @@
 import { ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { newId } from '../lib/id.ts'
-import type { SessionLimits, SessionTimings } from './config.ts'
 import { hasEnded, reduce } from './reducer.ts'
 import type { Effect, Input } from './reducer-types.ts'
 import { initialRun, loadState, type RunnerState, type SessionState } from './state.ts'
+import type { RunnerDeps } from './steps.ts'
 import type { SessionStore } from './store.ts'
 
-interface RepositoryDeps {
-  store: SessionStore
-  bus: EventBus
-  limits: SessionLimits
-  timings: SessionTimings
-}
+type RepositoryDeps = Pick<RunnerDeps, 'store' | 'bus' | 'limits' | 'timings'>
 
 /**
  * The state of one session, and the only way to change it. Inputs are reduced one after another; the rows of each are one

@@ -42,12 +42,12 @@ export interface Session {
   agentProcessId?: string
   /** How far the agent's output has been taken in: bytes of its log. */
   agentOffset: number
-  /** The message whose turn is to end: the wish outlives the server that took it. */
+  /** The message whose turn is to end, also after a restart of the server. */
   interruptedMessageId?: string
-  /** What its sandbox or its agent lacks for the moment, to be tried again, and since when. */
+  /** The shortage that its next step waits out, and since when. */
   waitingFor?: ErrorCode
   waitingSince?: Date
-  /** How many restores in place of its sandbox it has taken note of. */
+  /** The number of in-place restores of its sandbox that it has accepted. */
   sandboxRestores: number
   /** All that the model has read. */
   inputTokens: number
@@ -57,7 +57,7 @@ export interface Session {
   outputTokens: number
   /**
    * The sum of what each call has cost when it was made, in billionths of a US dollar. Absent when that is not known of all of
-   * them: the model had no price, or an older version has counted them.
+   * them: the model had no price.
    */
   costNanoUsd?: number
   createdAt: Date
@@ -146,7 +146,7 @@ export interface StreamEvent {
 
 const texts = new WeakMap<StreamEvent, string>()
 
-/** An event as it is stored. Its data are parsed once somebody looks into them, which whoever passes them on does not. */
+/** An event as it is stored. The first read of `data` parses it; passing the event on does not. */
 export function storedEvent(sequence: number, text: string, createdAt: Date): StreamEvent {
   let parsed: StreamEvent['data'] | undefined
   const event: StreamEvent = {
@@ -173,6 +173,6 @@ type Used = Pick<Session, 'inputTokens' | 'cacheReadTokens' | 'cacheWriteTokens'
  */
 export function sessionCostUsd(session: Used, price: ModelPrice | undefined): number | undefined {
   if (session.costNanoUsd !== undefined) return usd(session.costNanoUsd)
-  // How long a cache was to keep what was written is not known any more: as long as costs most.
+  // The lifetime of what was written to a cache is not kept: assume the dearest.
   return price && usd(costNanoUsd(price, { ...session, longCacheWriteTokens: session.cacheWriteTokens }))
 }

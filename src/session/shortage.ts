@@ -4,14 +4,14 @@ import { backOffMs } from '../lib/async/retry.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { SessionLimits } from './config.ts'
 
-/** What passes by itself: a quota, a full machine, something that does not answer for the moment. */
+/** Codes of shortages that pass: a quota, a full machine, a part that does not answer for the moment. */
 const passing = new Set<ErrorCode>(['rate_limited', 'no_capacity', 'unavailable'])
 
 export function isShortage(error: unknown): error is ServiceError {
   return isServiceError(error) && passing.has(error.code)
 }
 
-/** All sessions of an organisation meet this one alike, and queue for it. */
+/** A shortage that all sessions of an organisation meet alike, and queue for. */
 export function isShared(code: ErrorCode): boolean {
   return code === 'rate_limited' || code === 'no_capacity'
 }
@@ -34,9 +34,9 @@ export class CapacityWait {
     this.#deps = deps
   }
 
-  /** Throws what other sessions of the organisation wait for, so that a session that has not tried yet queues behind them. */
+  /** Throws the shortage that other sessions of the organisation wait out, so that this session queues behind them. */
   assertFree(): void {
-    const shortage = this.#deps.queues.lacking(this.#deps.orgId)
+    const shortage = this.#deps.queues.findShortage(this.#deps.orgId)
     if (shortage) throw shortage
   }
 
@@ -57,7 +57,7 @@ export class CapacityWait {
     try {
       if (wait.isShared) {
         this.#member ??= queues.join(orgId)
-        if (error) this.#member.failed(error)
+        if (error) this.#member.noteShortage(error)
         await this.#member.acquire(over)
       } else {
         this.leave(false)
@@ -82,7 +82,7 @@ export class CapacityWait {
   }
 }
 
-/** Between attempts: never less than the refusal named, and not the same for all who were refused together. */
+/** Between attempts: at least what the refusal named, and with jitter, so that sessions refused together come back apart. */
 function shortagePauseMs(failures: number, { details }: ServiceError, limits: SessionLimits): number {
   const { shortageFirstMs, shortageMaxMs } = limits
   const named = typeof details['retryAfterSeconds'] === 'number' ? details['retryAfterSeconds'] * 1000 : 0
@@ -118,7 +118,7 @@ export class RetryQueues {
   }
 
   /** What the sessions of this organisation wait for; undefined when none waits. */
-  lacking(orgId: string): ServiceError | undefined {
+  findShortage(orgId: string): ServiceError | undefined {
     return this.#queues.get(orgId)?.shortage
   }
 
@@ -173,8 +173,8 @@ class RetryMember {
     this.#timer = setTimeout(release, this.#rules.attemptMs).unref()
   }
 
-  /** The attempt met this; or, before any attempt of its own, this session knows of it from the others. */
-  failed(shortage: ServiceError): void {
+  /** The attempt met this shortage; or, before its first attempt, the session has it from the others. */
+  noteShortage(shortage: ServiceError): void {
     const queue = this.#queue
     if (this.#isTrying || queue.shortage === undefined) {
       queue.shortage = shortage
@@ -184,7 +184,7 @@ class RetryMember {
     this.#end()
   }
 
-  /** It needs nothing any more. After a success the next one tries at once. */
+  /** Leaves the queue. After a success the next session tries at once. */
   leave(succeeded: boolean): void {
     if (this.#hasLeft) return
     this.#hasLeft = true

@@ -96,7 +96,7 @@ export function hasWork({ session, turn, queuedIds }: Pick<SessionState, 'sessio
   return session.activity === 'starting' || turn !== undefined || queuedIds.length > 0
 }
 
-/** What a session event says about the state, when it is recorded or read back. */
+/** What each type of session event means for the state, when it is recorded or read back. */
 export const noted: { [Type in SessionEventType]?: Partial<SessionState> } = {
   session_started: { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false },
   sandbox_ready: { sandboxReady: true },
@@ -127,7 +127,7 @@ export async function loadState(
     previewReady: false,
     hibernated: false,
   }
-  // An event says no less than all events of its type before it.
+  // The last event of a type means no less than all before it.
   for (const type of await store.eventTypes(session.id)) state = { ...state, ...noted[type] }
   return state
 }
@@ -206,7 +206,7 @@ async function endOfTurnBefore(store: SessionStore, sessionId: string): Promise<
   return 0
 }
 
-/** One page after the other: none is held while the next one is read. */
+/** Reads page after page, and holds one. */
 async function eachPage(
   store: SessionStore,
   sessionId: string,

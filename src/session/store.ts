@@ -10,9 +10,9 @@ import type {
   StreamEvent,
 } from './session.ts'
 
-/** Of JSON text: one read of stream events ends with the event that reaches it, which is as long as a line of the agent at most. */
+/** Bytes of JSON: one read of stream events ends with the event that reaches them, which can be as long as a line of the agent. */
 export const streamPageBytes = 1024 * 1024
-/** Of text: one page of messages or of session events ends with the row that reaches it. */
+/** Bytes of text: one page of messages or of session events ends with the row that reaches them. */
 export const rowPageBytes = 512 * 1024
 
 /**
@@ -33,11 +33,11 @@ export interface SessionStore {
   ): Promise<void>
   /** With its artifacts. Without what can be megabytes: `agentConfig` has no system prompt, and its `skills` are left out (`{}`). */
   session(id: string, orgId?: string): Promise<Session | undefined>
-  /** One small row, for whoever asks often. */
+  /** One small row, for frequent reads. */
   head(id: string, orgId?: string): Promise<SessionHead | undefined>
   metered(id: string): Promise<MeteredSession | undefined>
   meteredByGatewayToken(tokenHash: string): Promise<MeteredSession | undefined>
-  /** What `session` leaves out, for the configuration of an agent: of the skills their paths. */
+  /** The system prompt and the paths of the skills, which `session` leaves out. */
   instructions(id: string): Promise<Instructions | undefined>
   /** Absolute path in the sandbox → text; megabytes. */
   skills(id: string): Promise<AgentConfig['skills']>
@@ -48,7 +48,7 @@ export interface SessionStore {
    * session with which the histories and artifacts on it would exceed `historyBytesMax`, unless that is its first.
    */
   listSessions(query: SessionQuery): Promise<{ items: Session[]; nextCursor?: string }>
-  /** Oldest first, all at once: no more of each than its place. */
+  /** Oldest first, all at once, so only references. */
   sessionsIn(status: SessionStatus): Promise<SessionReference[]>
 
   /**

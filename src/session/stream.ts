@@ -40,7 +40,7 @@ export class SessionStreams {
         if (newest === undefined) await this.#deps.pages.next()
         else if (events.length > 0) continue
         else if (tail.hasEnded) return
-        else await tail.changed(signal)
+        else await tail.waitForChange(signal)
       }
     } finally {
       this.#leave(sessionId, followed)
@@ -80,15 +80,15 @@ export class SessionStreams {
   }
 }
 
-/** What is kept of the newest events; who is further behind reads pages of the store, of which few are read and kept at a time. */
+/** The newest events that a tail keeps. A follower further behind reads pages of the store (`ReplayPages`). */
 const windowEvents = 128
-/** Characters of JSON. An event that is longer by itself is not kept: each session that is followed would hold one. */
+/** Characters of JSON in a window. A longer event is not kept: each session that is followed would hold one. */
 const windowTextMax = 256 * 1024
 
 interface TailDeps {
   store: SessionStore
   bus: EventBus
-  /** It looks at the store by itself when it was told nothing for this long. */
+  /** A tail that was notified of nothing for this long reads the store. */
   pollMs: number
   /** Shared by all streams. */
   pages: FairYield
@@ -99,7 +99,7 @@ interface TailDeps {
  *
  *     opening ──► live ──► ended        opening, live ──► failed (`after` throws) or closed
  *
- * The subscription comes before the first read, and each read after what told of it, so that no event falls between the two.
+ * The subscription comes before the first read, and each read after its notification, so that no event falls between the two.
  */
 export class SessionTail {
   readonly #deps: TailDeps
@@ -109,14 +109,14 @@ export class SessionTail {
   /** Without a hole, up to `#last`. */
   readonly #window: { event: StreamEvent; textLength: number }[] = []
   #windowText = 0
-  /** What `after` has answered about the window as it is: those who follow at one place share it. */
+  /** Answers of `after` for the present window, shared by followers at one place. */
   readonly #slices = new Map<number, readonly StreamEvent[]>()
   #head: SessionHead | undefined
   #last = 0
   #hasEnded = false
   #failure: { error: unknown } | undefined
   #isClosed = false
-  #isTold = false
+  #isNotified = false
   #wake = () => {}
 
   constructor(deps: TailDeps, sessionId: string) {
@@ -161,13 +161,13 @@ export class SessionTail {
   }
 
   /** Resolves when `after` and `hasEnded` may say something else, or `signal` aborts. */
-  async changed(signal: AbortSignal): Promise<void> {
+  async waitForChange(signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#failure || this.#hasEnded) return
-    const told = Promise.withResolvers<void>()
-    const wake = () => told.resolve()
+    const notified = Promise.withResolvers<void>()
+    const wake = () => notified.resolve()
     this.#waiting.add(wake)
     signal.addEventListener('abort', wake)
-    await told.promise
+    await notified.promise
     this.#waiting.delete(wake)
     signal.removeEventListener('abort', wake)
   }
@@ -175,18 +175,18 @@ export class SessionTail {
   /** Ends its reads and its subscription. Only for a tail that nobody follows any more. */
   close(): void {
     this.#isClosed = true
-    this.#tell()
+    this.#notify()
   }
 
   async #run(): Promise<void> {
     const { store, bus } = this.#deps
     const unsubscribe = bus.subscribe(this.#sessionId, (event) => {
-      if (event.type === 'session_changed') this.#tell()
+      if (event.type === 'session_changed') this.#notify()
     })
     try {
       this.#last = Math.max(0, (await store.lastSequence(this.#sessionId)) - windowEvents)
       while (!this.#isClosed) {
-        this.#isTold = false
+        this.#isNotified = false
         // The status first: an ended session gets no more events, so that what is read after it is all.
         this.#head = await store.head(this.#sessionId)
         const isRunning = this.#head?.status === 'running'
@@ -194,7 +194,7 @@ export class SessionTail {
         this.#hasEnded = !isRunning
         this.#release()
         if (this.#hasEnded) return
-        await this.#untilTold()
+        await this.#untilNotified()
       }
     } catch (error) {
       this.#failure = { error }
@@ -230,17 +230,17 @@ export class SessionTail {
     this.#waiting.clear()
   }
 
-  #tell(): void {
-    this.#isTold = true
+  #notify(): void {
+    this.#isNotified = true
     this.#wake()
   }
 
-  async #untilTold(): Promise<void> {
-    if (this.#isTold || this.#isClosed) return
-    const told = Promise.withResolvers<void>()
-    this.#wake = told.resolve
-    const timer = setTimeout(told.resolve, this.#deps.pollMs)
-    await told.promise
+  async #untilNotified(): Promise<void> {
+    if (this.#isNotified || this.#isClosed) return
+    const notified = Promise.withResolvers<void>()
+    this.#wake = notified.resolve
+    const timer = setTimeout(notified.resolve, this.#deps.pollMs)
+    await notified.promise
     clearTimeout(timer)
   }
 }

@@ -1,7 +1,8 @@
 import type { ErrorCode } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { IdPrefix } from '../lib/id.ts'
-import type { AgentEvent, ResultSubtype, StreamEventData } from '../protocol/agent.ts'
+import type { AgentEvent, ResultSubtype } from '../protocol/agent.ts'
+import type { StreamEventData } from '../protocol/stream-events.ts'
 import type { AgentOutput } from './agent-connection.ts'
 import {
   counted,
@@ -26,8 +27,8 @@ import {
 import type { SessionChange } from './store.ts'
 
 /**
- * Commits until the end of a turn that write artifacts: a short line makes each write all of them anew. Beyond, what an agent
- * tells is written with the end of its turn, and lost if the server dies before.
+ * Commits of one turn that may write artifacts, since each writes all of them. Later artifacts are written at the end of the turn, and
+ * lost if the server dies before.
  */
 const artifactWritesMax = 200
 const agentExitsMax = 3
@@ -37,7 +38,7 @@ const errorLengthMax = 4000
 const cutAnswerLength = 1000
 const interruptedText = 'The turn was interrupted.'
 const restoredText = 'The sandbox was put back to a checkpoint; the session goes on from there.'
-/** Errors of the agent that mean it will take no message. */
+/** Errors of an agent that will take no message. */
 const configureErrors = new Set(['configure_failed', 'unknown_harness', 'not_configured'])
 /** Errors about what the server wrote; clients can do nothing with them. */
 const lineErrors = new Set(['invalid_command', 'busy'])
@@ -91,7 +92,7 @@ export class Transaction {
     this.state = { ...this.state, session: { ...this.state.session, ...(fields as Partial<Session>) } }
   }
 
-  /** One line of the agent. What is out of order (a second `result`, an event outside of a turn) is left out. */
+  /** Takes one line of the agent. Drops lines that are out of order: a second `result`, an event outside of a turn. */
   take(line: AgentOutput): void {
     if (this.overdraft) return
     const bytes = weightOf(line)
@@ -209,7 +210,7 @@ export class Transaction {
    * whose result is known is complete; a turn that has lost three processes ends. A process that was not configured yet had no
    * message, so the turn has lost nothing with it.
    */
-  agentGone(detail: string): void {
+  loseAgent(detail: string): void {
     this.dropAgent()
     const { turn, session } = this.state
     if (!turn) return
@@ -231,8 +232,8 @@ export class Transaction {
   }
 
   /**
-   * The next step lacks capacity and is tried again. The event has the type of the last step that was done, since the session
-   * still stands there.
+   * The next step lacks capacity and is tried again. The event has the type of the last state that was reached, where the session
+   * still is.
    */
   wait(code: ErrorCode, message: string): void {
     const { session, sandboxReady, hibernated } = this.state
@@ -249,7 +250,7 @@ export class Transaction {
   }
 
   /** The wait for capacity is over. */
-  waited(): void {
+  endWait(): void {
     if (this.state.session.waitingFor === undefined) return
     this.set({ waitingFor: undefined, waitingSince: undefined })
   }
@@ -257,7 +258,7 @@ export class Transaction {
   /** The running turn ends; waiting messages stay. */
   fail(code: string, message: string): void {
     const text = message.slice(0, errorLengthMax)
-    this.waited()
+    this.endWait()
     this.stream({ type: 'error', message: text, code, fatal: false })
     this.endTurn(undefined, 'error_during_execution', text)
     this.note('session_failed', 'error', text)
@@ -265,7 +266,7 @@ export class Transaction {
   }
 
   /** A client restored the sandbox to a checkpoint, for the nth time: the turn and its agent are lost. */
-  restored(times: number): void {
+  acceptRestore(times: number): void {
     const { turn, session } = this.state
     const isInterrupted = turn !== undefined && session.interruptedMessageId === turn.messageId
     this.set({ sandboxRestores: times })
@@ -280,7 +281,7 @@ export class Transaction {
     if (creation) this.change.made = { creation, id: sandboxId }
     this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
     this.dropAgent()
-    this.waited()
+    this.endWait()
     this.note('session_started', 'info', 'The session goes on in a new sandbox.')
     this.#transition('starting')
   }
@@ -289,7 +290,7 @@ export class Transaction {
   end(gatewayTokenHash: string): void {
     this.endTurn(undefined, 'interrupted', 'The session was deleted.')
     for (const id of this.state.queuedIds) this.change.setMessages.push({ id, state: 'cancelled' })
-    this.waited()
+    this.endWait()
     this.note('session_ended', 'info', 'The session has ended.')
     this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash })
     this.#transition('ended')
@@ -299,7 +300,7 @@ export class Transaction {
   note(type: SessionEventType, level: SessionEvent['level'], message: string): void {
     const event: SessionEvent = { id: this.#context.newId('evt_'), type, level, message, createdAt: this.#context.now }
     this.change.addEvents.push(event)
-    this.state = { ...this.#grown(event), ...noted[type] }
+    this.state = { ...this.#withHistory(event), ...noted[type] }
   }
 
   stream(data: StreamEventData): void {
@@ -338,17 +339,17 @@ export class Transaction {
       content: text,
       createdAt: this.#context.now,
     }
-    const fits = this.#grown(message).historyBytes <= this.#context.limits.historyBytesMax
+    const fits = this.#withHistory(message).historyBytes <= this.#context.limits.historyBytesMax
     const beginning = `${text.slice(0, cutAnswerLength).toWellFormed()}…`
     this.#addMessage(fits || text.length <= cutAnswerLength ? message : { ...message, content: beginning })
   }
 
   #addMessage(message: Message): void {
     this.change.addMessages.push(message)
-    this.state = this.#grown(message)
+    this.state = this.#withHistory(message)
   }
 
-  #grown(by: Message | SessionEvent): SessionState {
+  #withHistory(by: Message | SessionEvent): SessionState {
     return { ...this.state, historyBytes: this.state.historyBytes + weightOf(by) }
   }
 
@@ -368,7 +369,7 @@ function missingResult(turn: TurnState, subtype: ResultSubtype, text: string): S
     result: text,
     num_turns: 0,
     duration_ms: 0,
-    usage: { input_tokens: 0, output_tokens: 0 },
+    usage: { input_tokens: 0, cache_read_input_tokens: 0, cache_creation_input_tokens: 0, output_tokens: 0 },
     session_id: turn.agentSessionId,
   }
 }

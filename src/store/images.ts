@@ -96,11 +96,8 @@ export function imageStore(db: Kysely<Database>, writer: LogWriter): ImageStore 
     },
 
     async unusedImages(usedBefore) {
-      const unused = all
-        .where('name', 'is', null)
-        .where('status', '!=', 'building')
-        .where('lastUsedAt', '<', usedBefore)
-      return (await unused.execute()).map(toImage)
+      const unnamed = db.selectFrom('images').select(['orgId', 'id']).where('name', 'is', null)
+      return await unnamed.where('status', '!=', 'building').where('lastUsedAt', '<', usedBefore).execute()
     },
 
     async updateImage(id, { failure, oci, ...change }) {

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { previewHost, restoring, useWorld } from '../support/world.ts'
 
@@ -32,7 +32,7 @@ test('body: large bodies that drip stop the large ones of their own organisation
     socket.write(Buffer.alloc(10 * mebibyte, ' '))
     return socket
   })
-  while (arriving.length < 3 || arriving.some(({ bytesRead }) => bytesRead < 10 * mebibyte)) await sleep(5)
+  await eventually(() => arriving.length >= 3 && !arriving.some(({ bytesRead }) => bytesRead < 10 * mebibyte))
   unsubscribe('http.server.request.start', started)
   const refused = await create(api, 4 * mebibyte)
   assert.deepEqual([refused.status, refused.body.error.type], [503, 'unavailable'])

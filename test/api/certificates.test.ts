@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, beforeEach, test } from 'node:test'
 import { createSecureContext, createServer, type SecureContext, type Server } from 'node:tls'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { exchange } from '../support/api-client.ts'
 import { makeWorld, previewHost, type World } from '../support/world.ts'
 
@@ -69,7 +70,7 @@ async function statusOf(which: number): Promise<string> {
 }
 
 async function untilStatus(which: number, status: string): Promise<void> {
-  while ((await statusOf(which)) !== status) await new Promise((resolve) => setTimeout(resolve, 10))
+  await eventually(async () => (await statusOf(which)) === status, { what: `status ${status}` })
 }
 
 const question = (domain: string) => `/internal/tls-ask?domain=${encodeURIComponent(domain)}`

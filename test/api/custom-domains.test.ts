@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { usePreview } from '../support/preview-world.ts'
 import { makeWorld } from '../support/world.ts'
@@ -30,7 +31,7 @@ async function leadsInside(name = domain): Promise<boolean> {
 }
 
 async function untilInside(name = domain): Promise<void> {
-  while (!(await leadsInside(name))) await sleep(5)
+  await eventually(() => leadsInside(name))
 }
 
 async function mayHaveCertificate(name = domain): Promise<boolean> {
@@ -155,7 +156,7 @@ test('custom domain: one that waits takes over by itself when the records change
   assert.equal((await store.sandboxes.previewByHostname(domain))?.sandboxId, mine)
   records.remove(verification)
   preview.world.prove(domain, strangerOrgId)
-  while ((await store.sandboxes.previewByHostname(domain))?.sandboxId !== theirs) await sleep(5)
+  await eventually(async () => (await store.sandboxes.previewByHostname(domain))?.sandboxId === theirs)
 })
 
 test('custom domain: a deleted sandbox gives it free to who proves it, not to anybody', async () => {
@@ -175,7 +176,7 @@ test('custom domain: a deleted sandbox gives it free to who proves it, not to an
   assert.equal(await leadsInside(), true, 'the same organisation needs no new record')
   await api.delete(`/api/sandboxes/${next}`)
   preview.world.prove(domain, strangerOrgId)
-  while ((await store.sandboxes.previewByHostname(domain))?.sandboxId !== theirs) await sleep(5)
+  await eventually(async () => (await store.sandboxes.previewByHostname(domain))?.sandboxId === theirs)
   assert.equal(await leadsInside(), true)
 })
 
@@ -238,14 +239,14 @@ test('custom domain: lookups are few, however often and for how many names they 
   const declared = ports.map((port) => world.api.post(path, { port, domain: `a${port}.example.com` }))
   const theirs = (await world.stranger.post('/api/sandboxes', {})).body.sandboxID as string
   const other = world.stranger.post(`/api/sandboxes/${theirs}/preview`, { port: 1, domain: 'b.example.com' })
-  while (!world.records.asked.includes('_atoll.b.example.com')) await sleep(5)
+  await eventually(() => world.records.asked.includes('_atoll.b.example.com'))
   for (const { status, body } of await Promise.all([...declared, other])) {
     assert.deepEqual([status, body.sslStatus], [201, 'pending'])
   }
   assert.equal(world.records.running, 9, 'eight of the one organisation, and one of the other')
   answer.resolve()
   world.records.delay = undefined
-  while (world.records.running > 0) await sleep(5)
+  await eventually(() => world.records.running === 0)
 
   const name = `_atoll.${(await world.api.get(path)).body.at(-1).customHostname}`
   for (let round = 0; round < 20; round++) await world.api.get(path)
@@ -267,7 +268,7 @@ test('custom domain: an organisation has only so many that wait', async () => {
   const other = await world.stranger.post(`/api/sandboxes/${theirs}/preview`, { port: 1, domain: 'a1.example.com' })
   assert.equal(other.status, 201, 'others have their own')
   world.prove('other.example.com')
-  while ((await world.api.post(path, { port: 98, domain: 'next.example.com' })).status !== 201) await sleep(5)
+  await eventually(async () => (await world.api.post(path, { port: 98, domain: 'next.example.com' })).status === 201)
 })
 
 test('custom domain: a name is refused when its record could not have one', async () => {

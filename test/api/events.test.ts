@@ -7,8 +7,8 @@ import { eventsOf } from '../../sdk/src/events.ts'
 import { batches } from '../../src/lib/batches.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { sandboxOf } from '../store/kit.ts'
-import { until } from '../service/world.ts'
 import { useWorld } from '../support/world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const world = useWorld({ limits: { streamStallMs: 2000, eventStreamsPerOrganisationMax: 8 } })
 
@@ -260,7 +260,7 @@ suite('events', () => {
       (await taken).map(({ number }) => number),
       Array.from({ length: 3000 }, (_, index) => start + 1 + index),
     )
-    await until(() => world.logs.some(({ message }) => message === 'a client that took no events was dropped'))
+    await eventually(() => world.logs.some(({ message }) => message === 'a client that took no events was dropped'))
     socket.resume()
     const [error] = (await once(socket, 'error')) as [NodeJS.ErrnoException]
     assert.equal(error.code, 'ECONNRESET')

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { restoring, useWorld } from '../support/world.ts'
 
 let id: string
@@ -322,7 +323,7 @@ test('exec client: maxRunAfterDisconnect ends a process that nobody is attached 
   assert.equal((await state()).running, true)
   two.socket.close()
   await two.closed
-  while ((await state()).running) await sleep(50)
+  await eventually(async () => !(await state()).running)
   assert.equal((await state()).exitCode, 137)
   for (const maxRunAfterDisconnect of [-1, 1.5, 'x']) {
     const answer = await world.api.post(`/api/sandboxes/${id}/exec`, { cmd: 'true', maxRunAfterDisconnect })
@@ -352,7 +353,7 @@ test('terminal: it has several clients: each may type, all see it, and one that 
     return terminals.find((terminal) => terminal.id === pty)?.attachedClients
   }
   // The guest notices by itself that a client has left.
-  while ((await attachedClients()) === 3) await sleep(10)
+  await eventually(async () => (await attachedClients()) !== 3)
   assert.equal(await attachedClients(), 2)
   const listed = (await world.api.get(`/api/sandboxes/${id}/exec`)).body as { sessionID: string }[]
   assert.ok(!listed.some(({ sessionID }) => sessionID === pty), 'a terminal is no exec session')

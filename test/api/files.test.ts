@@ -6,6 +6,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, truncate
 import { type IncomingMessage, request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { Atoll, DiskFullError, InvalidRequestError, Sandbox } from '../../sdk/src/index.ts'
 import { exchange } from '../support/api-client.ts'
 import { useWorld, makeWorld } from '../support/world.ts'
@@ -192,7 +193,7 @@ test('file: an upload onto a full disk answers 507, and 503 while that of the ho
   })
   const answered = once(upload, 'response') as Promise<[IncomingMessage]>
   upload.write(large.subarray(0, 100_000))
-  while (readdirSync(small).length < 2) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => readdirSync(small).length >= 2)
   machines.diskReport = { ...machines.diskReport, state: 'low' }
   upload.end(large.subarray(100_000))
   const [{ statusCode, headers }] = await answered
@@ -208,9 +209,9 @@ test('file: an upload that breaks off leaves the old file and nothing else', asy
   })
   upload.on('error', () => {})
   upload.write(Buffer.alloc(500_000))
-  while (readdirSync(join(folder, 'broken')).length < 2) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => readdirSync(join(folder, 'broken')).length >= 2)
   upload.destroy()
-  while (readdirSync(join(folder, 'broken')).length > 1) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => readdirSync(join(folder, 'broken')).length <= 1)
   assert.deepEqual(readdirSync(join(folder, 'broken')), ['file'])
   assert.equal(readFileSync(join(folder, 'broken/file'), 'utf8'), 'old')
 })

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { manifestOf } from '../../src/image/index.ts'
-import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { useWorld } from '../support/world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const folder = await mkdtemp(join(tmpdir(), 'atoll-definitions-'))
 after(() => rm(folder, { recursive: true }))
@@ -79,11 +79,11 @@ test('definition: its build goes on when the client that asked for it leaves', a
     signal: leaving.signal,
   })
   const status = async () => (await stranger.get('/api/templates/gated')).body.status
-  await eventually('it is being built', async () => (await status()) === 'building')
+  await eventually(async () => (await status()) === 'building', { what: 'it is being built' })
   leaving.abort()
   await assert.rejects(call)
   await writeFile(join(folder, 'gate'), '')
-  await eventually('it is built', async () => (await status()) === 'ready')
+  await eventually(async () => (await status()) === 'ready', { what: 'it is built' })
   const inAll = await api.get('/api/sandboxes')
   assert.ok(inAll.body.every(({ sandboxID }: { sandboxID: string }) => !sandboxID.startsWith('sb-build-')))
   assert.equal((await stranger.post('/api/sandboxes', { snapshot: 'gated' })).status, 201)

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { test } from 'node:test'
-import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { useWorld } from '../support/world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const world = useWorld({ imageLimits: { snapshotsMax: 12 } })
 
@@ -198,11 +198,13 @@ test('image: a client that leaves ends its build, and no other', async () => {
   const first = await beginning('POST', '/api/snapshots', { name: 'left', image })
   const second = await beginning('POST', '/api/sandboxes', { image })
   first.leave()
-  await eventually('the name is free', async () => (await world.api.get('/api/snapshots/left')).status === 404)
+  await eventually(async () => (await world.api.get('/api/snapshots/left')).status === 404, {
+    what: 'the name is free',
+  })
   assert.equal((await buildsUnderWay()).length, 1)
   second.leave()
   const rows = async () => (await world.api.get('/api/images')).body as { status: string }[]
-  await eventually('nothing is left', async () => (await rows()).every(({ status }) => status !== 'building'))
+  await eventually(async () => (await rows()).every(({ status }) => status !== 'building'), { what: 'nothing is left' })
   assert.deepEqual(await buildsUnderWay(), [])
 })
 

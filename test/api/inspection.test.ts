@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { useWorld } from '../support/world.ts'
 
 let id: string
@@ -51,7 +52,7 @@ test('processes: one is listed and takes a signal, once', async () => {
   const process = path(`/processes/${found.pid}`)
   assert.equal((await api.delete(`${process}?signal=0`)).status, 400)
   assert.equal((await api.delete(`${process}?signal=9`)).status, 204)
-  while ((await find()) !== undefined) await sleep(20)
+  await eventually(async () => (await find()) === undefined)
   assert.deepEqual([(await api.delete(process)).status, (await api.delete(path('/processes/x'))).status], [404, 400])
   assert.equal((await api.delete(path('/processes/1'))).status, 403)
 })

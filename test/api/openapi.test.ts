@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { errorCodes } from '../../src/errors.ts'
-import { statusOf } from '../../src/http/server/errors.ts'
+import { statusOf } from '../../src/lib/error-status.ts'
 import { openApiDocument, openApiFile, openApiText } from '../../src/http/server/openapi.ts'
 import { routes } from '../../src/http/routes/index.ts'
 
@@ -28,12 +28,15 @@ test('openapi: every operation has an id of its own, a summary, and answers', ()
 
 test('openapi: every reference of the document leads somewhere', () => {
   const document = openApiDocument()
-  const references = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].map(
-    ([, name]) => name ?? '',
-  )
-  assert.ok(references.length > 100)
+  const references = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/(\w+)\/([\w-]+)"/g)]
+  assert.ok(references.length > 1000)
   assert.ok(!JSON.stringify(document).includes('#/$defs'))
-  for (const name of references) assert.ok(document.components.schemas[name], name)
+  const components = document.components as Record<string, Record<string, unknown>>
+  for (const [, kind = '', name = ''] of references) assert.ok(components[kind]?.[name], `${kind}/${name}`)
+})
+
+test('openapi: what operations share is in the document once, so it stays small', () => {
+  assert.ok(openApiText().length < 250 * 1024)
 })
 
 test('openapi: docs/use/errors.md explains every code with its status, and no other', () => {
@@ -44,7 +47,7 @@ test('openapi: docs/use/errors.md explains every code with its status, and no ot
   ])
   assert.deepEqual(
     rows,
-    errorCodes.map((code) => [code, statusOf(code)]),
+    errorCodes.map((code) => [code, statusOf[code]]),
   )
 })
 
@@ -61,12 +64,12 @@ function undescribed(value: unknown, place: string): string[] {
 test('openapi: every field of every schema, and every parameter, has a description', () => {
   const document = openApiDocument()
   assert.deepEqual(undescribed(document, ''), [])
+  type Parameter = { name: string; description?: string; schema: { description?: string } }
+  const shared = document.components.parameters as unknown as Record<string, Parameter>
   const parameters = Object.entries(document.paths).flatMap(([path, item]) =>
     Object.values(item).flatMap((operation) => {
-      const { parameters: own } = operation as {
-        parameters: { name: string; description?: string; schema: { description?: string } }[]
-      }
-      return own.map((parameter) => ({ path, ...parameter }))
+      const { parameters: own } = operation as { parameters: (Parameter | { $ref: string })[] }
+      return own.map((part) => ({ path, ...('$ref' in part ? shared[part.$ref.split('/').at(-1) ?? '']! : part) }))
     }),
   )
   assert.ok(parameters.length > 100)

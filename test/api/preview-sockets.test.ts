@@ -6,9 +6,9 @@ import { readFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { listen } from '../support/listen.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const preview = usePreview()
 
@@ -53,7 +53,7 @@ test('preview freeze: idle connections close at once; requests under way finish 
     assert.ok(idle.destroyed)
 
     const slow = preview.ask('/slow')
-    while (held.length === 0) await sleep(5)
+    await eventually(() => held.length !== 0)
     const used = dialled.at(-1)
     used?.emit('freeze', 'hibernate')
     assert.equal(used?.destroyed, false)
@@ -74,9 +74,9 @@ test('preview freeze: a safe request that a checkpoint cuts is repeated, one tha
       hanging.asked = 0
       // A kept one that dies under a POST is no failure of ours, and not what is meant here.
       preview.inside.closeIdleConnections()
-      while (dialled.some((connection) => !connection.destroyed)) await sleep(5)
+      await eventually(() => !dialled.some((connection) => !connection.destroyed))
       const answer = preview.ask('/hangs', { method, ...(method === 'POST' ? { payload: 'x' } : {}) })
-      while (hanging.asked < 1) await sleep(5)
+      await eventually(() => hanging.asked >= 1)
       const used = dialled.at(-1)
       used?.emit('freeze', reason)
       used?.destroy()
@@ -119,10 +119,6 @@ test('preview freeze: a WebSocket is closed with 1012 before a freeze, between t
     again.terminate()
   })
 })
-
-async function until(condition: () => Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(20)
-}
 
 /** The server's side of each connection of this process, by the client's port. */
 const sides = new Map<number | undefined, Socket>()
@@ -177,7 +173,7 @@ test('preview socket: a refused upgrade leaves no connection, whether its client
       const { client, port, text } = await refused(host, extra)
       assert.match(text, new RegExp(`^HTTP/1\\.1 ${status} `))
       if (closes) client.end()
-      await until(async () => sides.get(port)!.destroyed)
+      await eventually(async () => sides.get(port)!.destroyed)
       client.destroy()
     }),
   )
@@ -189,7 +185,7 @@ test('preview socket: a refused upgrade leaves no connection, whether its client
 test('preview socket: a client that stays after its upgrade was refused keeps no sandbox awake', async () => {
   const id = await preview.world.sandbox({ timeout: 1 })
   const { client } = await refused(hostOf(id, 1))
-  await until(async () => (await preview.world.sandboxes.get(preview.world.orgId, id)).status === 'hibernated')
+  await eventually(async () => (await preview.world.sandboxes.get(preview.world.orgId, id)).status === 'hibernated')
   client.destroy()
 })
 
@@ -199,7 +195,7 @@ test('preview socket: silent clients are probed', async () => {
   const address = (port: number) => `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`
   const pair = ` ${address(preview.world.port)} ${address(client.localPort!)} `
   // proc(5): 02 is the timer of the probes.
-  await until(async () => {
+  await eventually(async () => {
     const lines = (await readFile('/proc/net/tcp', 'utf8')).split('\n')
     return lines.some((line) => line.includes(pair) && / 02:[\dA-F]{8} /.test(line))
   })

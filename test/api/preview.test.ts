@@ -4,6 +4,7 @@ import { request as httpRequest, type IncomingMessage, type ServerResponse } fro
 import { connect, createServer } from 'node:net'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { exchange } from '../support/api-client.ts'
 import { listen } from '../support/listen.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
@@ -113,7 +114,7 @@ test('preview: answers stream: the first event arrives while the answer is open,
   request.on('error', () => {})
   request.destroy()
   await closed
-  while (held.size > 0) await sleep(5)
+  await eventually(() => held.size === 0)
 })
 
 test('preview: a body streams into the sandbox while it is sent, and comes back meanwhile', async () => {
@@ -148,7 +149,7 @@ test('preview: 256 concurrent requests have a connection, and further ones wait'
   const held: ServerResponse[] = []
   preview.answers['/hold'] = (_request, response) => void held.push(response)
   const crowd = Array.from({ length: 300 }, () => preview.ask('/hold'))
-  while (held.length < 256) await sleep(10)
+  await eventually(() => held.length >= 256)
   await sleep(500)
   assert.equal(held.length, 256)
   for (let answered = 0; answered < crowd.length;) {
@@ -274,7 +275,7 @@ test('preview: preview requests are counted by status', async () => {
   for (const [status, call] of calls) {
     const count = await counted(status)
     await call()
-    while ((await counted(status)) === count) await sleep(5)
+    await eventually(async () => (await counted(status)) !== count)
     assert.equal(await counted(status), count + 1)
   }
 })

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test } from 'node:test'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
@@ -262,9 +263,9 @@ test('session: a client that leaves ends its stream in the server', async () => 
   const reading = world.sessions.reading
   const events = await follow(id)
   await events.until(/retry/)
-  while (world.sessions.reading === reading) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => world.sessions.reading !== reading)
   events.close()
-  while (world.sessions.reading > reading) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => world.sessions.reading <= reading)
   const metrics = await world.api.get('/metrics')
   assert.match(metrics.text, /atoll_open_streams\{kind="events"\} 0/)
 })
@@ -276,7 +277,7 @@ test('session: a client that does not read is held at its own buffer, costs what
   socket.pause()
   socket.write(`GET /v1/sessions/${id}/events HTTP/1.1\r\nHost: x\r\nX-API-Key: ${world.api.key}\r\n\r\n`)
   const events = await follow(id)
-  while (sessions.reading < 2) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => sessions.reading >= 2)
   const text = 'x'.repeat(1_000_000)
   for (let index = 0; index < 30; index++) sessions.emit(id, { type: 'assistant', text })
   await events.until(/id: 30\n/)
@@ -284,7 +285,7 @@ test('session: a client that does not read is held at its own buffer, costs what
   assert.ok(sessions.yielded(id) < 30 + 20, 'the slow one has not taken what it cannot send')
   events.close()
   socket.destroy()
-  while (sessions.reading > 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => sessions.reading === 0)
 })
 
 test('session: a fork answers 201 with a session of its own, once per idempotency key, and refuses what it must', async () => {
@@ -376,7 +377,7 @@ test('session: a client that does not read is sent no more than its socket holds
   const socket = connect(world.port, '127.0.0.1')
   socket.pause()
   socket.write(`GET /v1/sessions/${id}/export HTTP/1.1\r\nHost: x\r\nX-API-Key: ${api.key}\r\n\r\n`)
-  while (sessions.yielded(id) === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => sessions.yielded(id) !== 0)
   await new Promise((resolve) => setTimeout(resolve, 300))
   assert.ok(sessions.yielded(id) < 40, `${sessions.yielded(id)} of 60 were taken`)
   socket.destroy()

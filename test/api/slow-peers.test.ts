@@ -4,7 +4,8 @@ import { EventEmitter, once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
-import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as immediate } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
 import { useWorld } from '../support/world.ts'
 
@@ -22,7 +23,7 @@ async function send(path: string) {
 test('preview: a client that leaves while it waits for a connection costs the sandbox none', async () => {
   await preview.watchingDials(async (dialled) => {
     const crowd = await Promise.all(Array.from({ length: 256 }, () => send('/hold')))
-    while (held.length < crowd.length) await sleep(5)
+    await eventually(() => held.length >= crowd.length)
     const waiting = await Promise.all(Array.from({ length: 40 }, () => send('/hold')))
     for (const socket of waiting) socket.resetAndDestroy()
     // What the server hears behind them it hears later.
@@ -88,6 +89,6 @@ test('file: slow transfers of one organisation, signed ones too, leave others th
   const path = encodeURIComponent(`${world.machines.folder(sandboxID)}/quick`)
   assert.equal((await stranger.put(`/api/sandboxes/${sandboxID}/files?path=${path}`, Buffer.from('a'))).status, 204)
   open[0]?.destroy()
-  while ((await api.put(file('quick'), Buffer.from('a'))).status === 429) await sleep(5)
+  await eventually(async () => (await api.put(file('quick'), Buffer.from('a'))).status !== 429)
   for (const socket of open) socket.destroy()
 })

@@ -6,8 +6,8 @@ import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { eventually } from './driver-runc-host.ts'
 import { create, driverTests, freshId, python, remove, sendLine, specOf, succeed } from './driver-shell.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const heldMb = 160
 const limits = { memoryMb: 1024, cpuCount: 2 }
@@ -89,7 +89,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     const { driver, guest } = under()
     const [source, cp] = [await create(driver, limits), freshId('cp')]
     await guest(source).spawn({ id: 'held', argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
-    assert.ok(await eventually(async () => (await said(guest(source))).includes('ready'), 30_000))
+    await eventually(async () => (await said(guest(source))).includes('ready'), { timeoutMs: 30_000 })
     await driver.checkpoint(source, cp, 'full')
     return { source, cp }
   }
@@ -112,7 +112,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     return { id, daemon: await comingTo(id) }
   }
   const wellDone = async (guest: DriverUnderTest['guest'], id: string): Promise<void> => {
-    assert.ok(await eventually(async () => (await said(guest(id))).includes('done'), 30_000))
+    await eventually(async () => (await said(guest(id))).includes('done'), { timeoutMs: 30_000 })
     assert.match(await said(guest(id)), /done \[\]/)
     await under().driver.delete(id)
   }
@@ -186,7 +186,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     driver.onExit((exit) => exits.push(exit))
     const one = await lazyForkOf(cp)
     process.kill(one.daemon, 'SIGKILL')
-    assert.ok(await eventually(() => Promise.resolve(exits.length > 0)))
+    await eventually(() => Promise.resolve(exits.length > 0))
     assert.deepEqual(
       exits.map(({ sandboxId, reason }) => ({ sandboxId, reason })),
       [{ sandboxId: one.id, reason: 'runtime_failed' }],
@@ -199,7 +199,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     const first = await host.firstProcessOf(two.id)
     await driver.close()
     process.kill(two.daemon, 'SIGKILL')
-    assert.ok(await eventually(async () => !(await host.isAlive(first))))
+    await eventually(async () => !(await host.isAlive(first)))
     const ids = [source, one.id, two.id]
     assert.deepEqual((await restart({ sandboxIds: ids, checkpointIds: [cp] })).running, [source])
     await remove(under().driver, ...ids, cp)
@@ -271,6 +271,6 @@ async function said(guest: Guest): Promise<string> {
 async function sameMemory(guest: Guest): Promise<void> {
   const mark = Math.random().toString(36).slice(2)
   await sendLine(guest, 'held', mark)
-  assert.ok(await eventually(async () => (await said(guest)).includes(`${mark} `), 60_000))
+  await eventually(async () => (await said(guest)).includes(`${mark} `), { timeoutMs: 60_000 })
   assert.match(await said(guest), new RegExp(`${mark} same`))
 }

@@ -5,8 +5,8 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import { roundsOf, someOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
-import { eventually } from './driver-runc-host.ts'
 import { create, freshId, memoryTests, remove, shell, specOf, startPython, succeed, things } from './driver-shell.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const rounds = roundsOf(3, 10)
 const busyRounds = roundsOf(6, 20)
@@ -105,7 +105,7 @@ export function dumpFaultConformance(under: () => DriverUnderTest): void {
       await free()
     }
     // The driver looks at its disk now and then: on a busy machine the file system has the space before the driver knows.
-    assert.ok(await eventually(async () => driver.disk?.().state === 'ok'))
+    await eventually(async () => driver.disk?.().state === 'ok')
     assert.equal(await count(guest(id)), 2)
     await driver.checkpoint(id, cp, 'full')
     await remove(driver, id, cp)

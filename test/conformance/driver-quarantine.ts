@@ -79,7 +79,8 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
     await assert.rejects(fixture.makeDriver().open(await knowing(fixture, known)), /record cannot be read/)
     const report = await restart(known, many)
     assert.deepEqual([report.running, report.lost], [[source], [fork]])
-    assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: fork, reason: 'unreadable' }])
+    const fault = 'it is damaged'
+    assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: fork, reason: 'unreadable', fault }])
     await remove(under().driver, source, cp)
     assert.deepEqual((await restart({ sandboxIds: [fork] })).lost, [fork])
 

@@ -3,10 +3,10 @@ import { randomUUID } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 import type { RuntimeDriver, SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
+import { slowness } from '../../src/lib/testing/eventually.ts'
 import type { DriverUnderTest } from './driver.ts'
 
-/** How many times longer things may take here than on a machine of today: more than once under emulation. */
-export const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
+export { slowness }
 const shellWaitMs = 60_000 * slowness
 
 /** `test`, whose body gets the driver that is open when it begins. */

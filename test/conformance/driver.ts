@@ -41,7 +41,7 @@ export interface DriverFixture {
    * Undefined where nobody notes the processor.
    */
   otherProcessor(id: string): Promise<(() => Promise<void>) | undefined>
-  /** Makes saved memory what earlier versions left, which noted no processor. The next driver over the data believes it. */
+  /** Makes saved memory what ARM64 leaves, where CRIU notes no processor. The next driver over the data believes it. */
   forgetProcessor(id: string): Promise<void>
   /** Leaves room for less than 64 MiB on the disk of the sandboxes, and returns what gives the rest back. */
   fillDisk(): Promise<() => Promise<void>>

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { readdir, rm, writeFile } from 'node:fs/promises'
+import { readdir, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { test } from 'node:test'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { gatewayPort } from '../../src/runtime/network/index.ts'
 import { Layout } from '../../src/runtime/network/layout.ts'
-import { eventually } from './driver-runc-host.ts'
 import { connects, echoClient, echoServer, ipBatch, NetworkWorld, run, type Namespace } from './network-world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 /** A bridge of the kernel has no more. */
 const bridgePortsMax = 1_023
@@ -135,35 +135,6 @@ test('network: the namespace of a later process with the same pid is left alone,
   await world.network.attach(1, process)
 })
 
-test('network: bridged links of earlier versions are routed after an open, and their connections go on', async () => {
-  await using world = await NetworkWorld.make()
-  await world.outside.make()
-  await world.outside.start(echoServer(world.outside.address, echoPort))
-  const [one, two] = [await world.namespace(), await world.namespace()]
-  await makeBridged(world, [one, two])
-  const talks = await Promise.all([one, two].map((each) => each.start(echoClient(world.outside.address, echoPort))))
-  for (const talk of talks) assert.equal(await talk.ask('bridged'), world.outside.host)
-  // Servers that were killed had got so far with one.
-  const half = new Layout(world.hash, world.subnet)
-  const parting = half.partFromBridge(half.bridgedLink(2), half.port(2))
-  for (let done = 1; done <= parting.length; done += 1) {
-    if (done > 1) await bridgeAgain(world, 2)
-    await ipBatch(parting.slice(0, done))
-    await world.open([1, 2])
-    assert.equal(await reachesGateway(world, two), true, `after ${done} steps`)
-  }
-  for (const talk of talks) assert.equal(await talk.ask('routed'), world.outside.host)
-  assert.deepEqual(await ownLinks(world), [world.link, half.port(1).link, half.port(2).link])
-  assert.deepEqual(await readdir(`/sys/class/net/${world.link}/brif`), [])
-  assert.doesNotMatch((await run('nft', ['list', 'tables'])).stdout, new RegExp(`bridge atoll_${world.hash}`))
-  for (const sandbox of [one, two]) assert.equal(await reachesGateway(world, sandbox), true)
-
-  await world.open([1])
-  assert.deepEqual(await ownLinks(world), [world.link, half.port(1).link])
-  assert.equal(await talks[0]?.ask('again'), world.outside.host)
-  for (const talk of talks) await talk.end()
-})
-
 test('network: close leaves nothing', async () => {
   const world = await NetworkWorld.make()
   await world.open()
@@ -174,68 +145,9 @@ test('network: close leaves nothing', async () => {
   assert.doesNotMatch((await run('ip', ['route'])).stdout, new RegExp(world.hash))
 })
 
-/** Puts the link of a slot back on the bridge, as it was there: down, under its old name and a MAC of the kernel's choice. */
-async function bridgeAgain(world: NetworkWorld, slot: number): Promise<void> {
-  const layout = new Layout(world.hash, world.subnet)
-  const [bridged, { link }] = [layout.bridgedLink(slot), layout.port(slot)]
-  await ipBatch([
-    `link set dev ${link} down`,
-    `link set dev ${link} name ${bridged}`,
-    `link set dev ${bridged} address 02:00:00:00:00:99 master ${world.link}`,
-    `link set dev ${bridged} up`,
-  ])
-}
-
-/** The links of two sandboxes and the rules that mattered to them, as versions before this one made them. */
-async function makeBridged(world: NetworkWorld, sandboxes: readonly Namespace[]): Promise<void> {
-  const { hash, link, subnet } = world
-  const layout = new Layout(hash, subnet)
-  const gatewayMac = /address (\S+) type/.exec(layout.makePort(layout.port(1)).join())?.[1]
-  await ipBatch([
-    `link add name ${link} type bridge`,
-    `link set dev ${link} address ${gatewayMac} type bridge forward_delay 0`,
-    `address replace ${subnet.gatewayAddress}/${subnet.prefix} dev ${link}`,
-    `link set dev ${link} up`,
-  ])
-  const ports = sandboxes.map((sandbox, index) => ({ sandbox, slot: index + 1, ...layout.port(index + 1) }))
-  const rules = `
-table inet atoll_${hash} {
-  chain postrouting {
-    type nat hook postrouting priority srcnat; policy accept;
-    ip saddr ${subnet.cidr} oifname != "${link}" masquerade
-  }
-}
-table bridge atoll_${hash} {
-  set ports {
-    type ifname . ether_addr . ipv4_addr
-    elements = { ${ports.map(({ slot, mac, address }) => `"av${hash}${slot}" . ${mac} . ${address}`).join(', ')} }
-  }
-  chain prerouting {
-    type filter hook prerouting priority -300; policy accept;
-    iifname "av${hash}*" ether type ip iifname . ether saddr . ip saddr @ports accept
-    iifname "av${hash}*" drop
-  }
-}`
-  const file = `/run/atoll-test-${hash}.nft`
-  await writeFile(file, rules)
-  await run('nft', ['-f', file])
-  await rm(file)
-  for (const { sandbox, slot, mac, address } of ports) {
-    const bridged = `av${hash}${slot.toString(16)}`
-    await ipBatch([
-      `link add name ${bridged} type veth peer name eth0 netns ${sandbox.process.pid} address ${mac}`,
-      `link set dev ${bridged} master ${link} addrgenmode none`,
-      `link set dev ${bridged} type bridge_slave isolated on`,
-      `link set dev ${bridged} up`,
-      `neighbour replace ${address} lladdr ${mac} dev ${link} nud permanent`,
-    ])
-    for (const line of layout.joinSandbox(layout.port(slot))) await sandbox.run('ip', ...line.split(' '))
-  }
-}
-
 async function ownLinks({ link }: NetworkWorld): Promise<string[]> {
   const hash = link.slice('atl'.length)
-  return (await readdir('/sys/class/net')).filter((name) => /^(atl|av)/.test(name) && name.includes(hash)).toSorted()
+  return (await readdir('/sys/class/net')).filter((name) => name.startsWith('atl') && name.includes(hash)).toSorted()
 }
 
 async function reachesGateway(world: NetworkWorld, sandbox: Namespace): Promise<boolean> {

@@ -86,7 +86,7 @@ describe('the disk rates of a runc sandbox', () => {
     await remove(runc.driver, id)
   })
 
-  test('disk rates: a sandbox that started without them, as of an earlier version, gets them', async () => {
+  test('disk rates: a sandbox that started before there were any gets them', async () => {
     await reopen(undefined)
     const id = await create(runc.driver)
     assert.deepEqual((await inForce(id)) ?? without, without)

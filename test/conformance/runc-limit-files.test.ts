@@ -1,12 +1,9 @@
 /** The files in which a runc sandbox sees its limits. */
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
 import { describe, test } from 'node:test'
-import { promisify } from 'node:util'
 import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, shell, specOf, succeed } from './driver-shell.ts'
 
-const runFile = promisify(execFile)
 const mebibyte = 2 ** 20
 const folder = '/sys/fs/cgroup/sandbox'
 
@@ -76,22 +73,6 @@ describe('the limits that a runc sandbox sees', () => {
     await runc.driver.create(specOf(id, { cpuCount: 2, memoryMb: 384, diskMb: 512 }))
     assert.deepEqual(await seen(id), [384, 4096, '200000 100000', 512])
     await remove(runc.driver, id)
-  })
-
-  test('limits: a sandbox without them, as of an earlier version, has them after a wake and in a fork', async () => {
-    const { driver, fixture } = runc
-    const id = await create(driver)
-    const program = `import ctypes, os; exit(ctypes.CDLL(None, use_errno=True).umount2(b"${folder}", 0) and ctypes.get_errno())`
-    await runFile('nsenter', ['--target', String(await fixture.pidOf(id)), '--mount', 'python3', '-c', program])
-    assert.equal((await shell(guest(id), `cat ${folder}/disk.max`)).exitCode, 1)
-    const checkpointId = freshId('cp')
-    await driver.checkpoint(id, checkpointId, 'full')
-    const fork = await create(driver, { from: { checkpointId }, memoryMb: 300 })
-    await driver.hibernate(id)
-    await driver.wake(specOf(id))
-    assert.deepEqual(await seen(id), [256, 4096, '100000 100000', 256])
-    assert.deepEqual(await seen(fork), [300, 4096, '100000 100000', 256])
-    await remove(driver, id, fork, checkpointId)
   })
 
   test('limits: nothing inside can change, remove or unmount them', async () => {

@@ -8,8 +8,9 @@ import { promisify } from 'node:util'
 import fc from 'fast-check'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
-import { eventually, useRunc } from './driver-runc-host.ts'
+import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, sendLine, startPython } from './driver-shell.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const runFile = promisify(execFile)
 const pageBytes = 4096
@@ -69,7 +70,7 @@ describe('saved memory of the runc driver that repeats', () => {
     }
     // What it saves is brought to the disk at once, with all that was saved before.
     await driver.hibernate(source)
-    assert.ok(await eventually(async () => (await sharingOf(checkpoints[2])) === 2, shareWaitMs))
+    await eventually(async () => (await sharingOf(checkpoints[2])) === 2, { timeoutMs: shareWaitMs })
     assert.equal(await sharingOf(checkpoints[0]), undefined)
     assert.equal(await sharingOf(checkpoints[1]), 1)
     for (const cp of checkpoints.slice(1)) {
@@ -99,7 +100,7 @@ describe('saved memory of the runc driver that repeats', () => {
     const fork = await create(driver, { from: { checkpointId: base } })
     await driver.checkpoint(fork, cp, 'full')
     await driver.hibernate(fork)
-    assert.ok(await eventually(async () => (await sharingOf(cp)) === 1, shareWaitMs))
+    await eventually(async () => (await sharingOf(cp)) === 1, { timeoutMs: shareWaitMs })
     await remove(driver, fork, base, cp)
   })
 

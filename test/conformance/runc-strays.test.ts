@@ -10,8 +10,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
-import { eventually, useRunc } from './driver-runc-host.ts'
+import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, startPython, succeed } from './driver-shell.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const threads = 500
 
@@ -51,7 +52,7 @@ describe('the runc driver among other processes', () => {
       const lines = await imitate()
       return imitations.every(([name]) => lines.some((line) => line.includes(` ${name} -c `)))
     }
-    assert.ok(await eventually(areCalledSo))
+    await eventually(areCalledSo)
     const imitated = await imitate()
     assert.equal(imitated.length, imitations.length)
     await runc.driver.close()

@@ -6,9 +6,10 @@ import { changeConformance } from './driver-changes.ts'
 import { isolationConformance } from './driver-isolation.ts'
 import { lifeConformance } from './driver-life.ts'
 import { limitConformance } from './driver-limits.ts'
-import { eventually, makeRuncFixture, useRunc } from './driver-runc-host.ts'
+import { makeRuncFixture, useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, specOf, succeed } from './driver-shell.ts'
 import { driverConformance, type DriverFixture } from './driver.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const prepared = { cpuCount: 2, memoryMb: 512, diskMb: 512 }
 
@@ -61,7 +62,7 @@ describe('the runc driver with prepared sandboxes', () => {
     await fixture.crash(ended)
     await driver.delete(removed)
     for (const id of [owned, removed, 'sb-unknown']) assert.equal(await driver.isPrepared(specOf(id)), false)
-    assert.ok(await eventually(async () => !(await driver.isPrepared(specOf(ended)))))
+    await eventually(async () => !(await driver.isPrepared(specOf(ended))))
     await remove(driver, owned, ended)
   })
 

@@ -21,7 +21,7 @@ import { basename, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { BackupFolder } from '../../src/server/backup/folder.ts'
-import { type Manifest, manifestText } from '../../src/server/backup/manifest.ts'
+import { formatNumber, type Manifest, manifestText } from '../../src/server/backup/manifest.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { imageDir } from '../support/images.ts'
 import { restoreInto, runBackup, startProgram, type Target } from './backup-programs.ts'
@@ -239,7 +239,7 @@ describe('backup', () => {
     await refused(copy, new RegExp(`damaged: ${file} is missing`))
     await replace('manifest.json', text.replace('sandboxes/', 'sandboxes/x'))
     await refused(copy, /damaged: its manifest has been changed/)
-    await replace('manifest.json', manifestText({ ...manifest, format: 2 as never }))
+    await replace('manifest.json', manifestText({ ...manifest, format: (formatNumber + 1) as never }))
     await refused(copy, /of a newer version of Atoll/)
   })
 

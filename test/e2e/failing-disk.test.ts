@@ -4,12 +4,12 @@ import { execFile } from 'node:child_process'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { isThorough } from '../../src/lib/testing/thorough.ts'
 import { FailingDisk } from '../support/failing-disk.ts'
 import { forkOf, sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const poolMb = 3072
 const readOnly = 'the disk pool is read-only after an error of the disk below it'
@@ -30,10 +30,6 @@ async function startOnFailingDisk() {
   })
   const moved = stack.move()
   return { disk, server, [Symbol.asyncDispose]: () => moved.disposeAsync() }
-}
-
-async function until(condition: () => Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(100)
 }
 
 async function metric(server: AtollServer, name: string): Promise<number> {
@@ -93,19 +89,19 @@ for (const { fails, counts } of [
     const sums = [await sh(server, id, writeKept), await sh(server, asleep, writeKept)]
     const checkpointId = await takeCheckpoint(server, id, 'before', 'disk_only')
     await server.json('POST', `/api/sandboxes/${asleep}/hibernate`)
-    await until(async () => (await statusOf(server, asleep)) === 'hibernated')
+    await eventually(async () => (await statusOf(server, asleep)) === 'hibernated')
     await sh(server, id, 'sync')
 
     await disk.fail(fails)
     const write = 'dd if=/dev/zero of=/root/lost bs=1M count=1 conv=fsync 2>&1 | grep -c "Input/output error"; sync'
     // The call itself may be refused before its answer.
     const told = sh(server, id, write).catch((error: unknown) => String(error))
-    await until(async () => (await metric(server, 'atoll_disk_state{state="failing"}')) === 1)
+    await eventually(async () => (await metric(server, 'atoll_disk_state{state="failing"}')) === 1)
     assert.match(await told, /^1$|no_capacity/)
     // One look at the disk may be between the two.
-    await until(async () => (await metric(server, `atoll_disk_errors{kind="${counts}"}`)) > 0)
+    await eventually(async () => (await metric(server, `atoll_disk_errors{kind="${counts}"}`)) > 0)
     assert.ok(server.output.includes(`the disk is failing: ${readOnly}`))
-    await until(async () => new RegExp(`the disk below the pool fails: .*${counts} [1-9]`).test(server.output))
+    await eventually(async () => new RegExp(`the disk below the pool fails: .*${counts} [1-9]`).test(server.output))
     const row = await diskRow(server)
     assert.equal(row.status, 'fails')
     assert.match(row.detail, new RegExp(`^${readOnly}; errors so far: .*${counts} [1-9]`))
@@ -138,10 +134,10 @@ test('failing disk: a read error is counted and told to the program, and nothing
   await disk.fail('read')
   const read = 'dd if=/root/kept of=/dev/null bs=1M iflag=direct 2>&1 | grep -c "Input/output error"'
   assert.equal(await sh(server, id, read), '1')
-  await until(async () => (await metric(server, 'atoll_disk_errors{kind="read"}')) > 0)
+  await eventually(async () => (await metric(server, 'atoll_disk_errors{kind="read"}')) > 0)
   assert.equal((await diskRow(server)).status, 'fails')
   assert.match((await diskRow(server)).detail, /errors so far: .*read [1-9]/)
-  await until(async () => /the disk below the pool fails: .*read [1-9]/.test(server.output))
+  await eventually(async () => /the disk below the pool fails: .*read [1-9]/.test(server.output))
   await disk.mend()
   assert.equal(await sh(server, id, sumKept), sum)
   assert.ok((await server.fetch('/readyz')).ok)
@@ -155,17 +151,17 @@ if (isThorough) {
     const [id, asleep] = [await startSandbox(server), await startSandbox(server)]
     const checkpointId = await takeCheckpoint(server, id, 'before', 'disk_only')
     await server.json('POST', `/api/sandboxes/${asleep}/hibernate`)
-    await until(async () => (await statusOf(server, asleep)) === 'hibernated')
+    await eventually(async () => (await statusOf(server, asleep)) === 'hibernated')
     const sum = await sh(server, id, writeKept)
     await sh(server, id, 'sync')
     await disk.fail('hang')
     // Small enough that btrfs allocates nothing for it: nobody but the sandbox waits for the disk.
     const written = sh(server, id, 'echo more > /root/more && sync && cat /root/more')
-    await until(async () => (await metric(server, 'atoll_disk_state{state="failing"}')) === 1)
+    await eventually(async () => (await metric(server, 'atoll_disk_state{state="failing"}')) === 1)
     await assertRefuses(server, { id, asleep, checkpointId }, 'the disk has not answered for 30 seconds')
     assert.match((await diskRow(server)).detail, /^the disk has not answered/)
     await disk.mend()
-    await until(async () => (await server.fetch('/readyz')).ok)
+    await eventually(async () => (await server.fetch('/readyz')).ok)
     assert.equal(await written, 'more')
     assert.equal(await sh(server, id, sumKept), sum)
     assert.equal(await sh(server, asleep, 'echo awake'), 'awake')

@@ -1,10 +1,10 @@
 /** The file system below the pool is filled from beside while sandboxes write. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { SmallDisk } from '../support/small-disk.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 /** Writes files, more than the reserve has room for and less than the disk has; what is in its log was answered as being on the disk. */
 const writer = `
@@ -25,10 +25,6 @@ async function metric(server: AtollServer, line: string): Promise<boolean> {
   return (await (await server.fetch('/metrics')).text()).split('\n').includes(line)
 }
 
-async function until(condition: () => Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(100)
-}
-
 async function refusal(response: Promise<Response>): Promise<string> {
   const { status, headers } = await response
   const { code } = (await (await response).json()) as { code: string }
@@ -45,10 +41,10 @@ test('disk: no write that was acknowledged is lost when the file system below th
     server.fetch(path, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })
   const exec = await server.json('POST', `/api/sandboxes/${id}/exec`, { cmd: 'bash', args: ['-c', writer] })
   assert.ok(exec)
-  await until(async () => (await sh(server, id, 'cat /root/w/log')).includes('1 '))
+  await eventually(async () => (await sh(server, id, 'cat /root/w/log')).includes('1 '))
 
   await disk.fill(60)
-  await until(async () => (await server.fetch('/readyz')).status === 503)
+  await eventually(async () => (await server.fetch('/readyz')).status === 503)
   assert.equal(await refusal(server.fetch('/readyz')), '503 no_capacity')
   assert.equal(await refusal(post('/api/sandboxes')), '503 no_capacity')
   assert.equal(await refusal(post(`/api/sandboxes/${other}/checkpoints`, { name: 'a' })), '503 no_capacity')
@@ -57,15 +53,15 @@ test('disk: no write that was acknowledged is lost when the file system below th
   const { checks } = (await server.json('GET', '/api/host')) as { checks: { name: string; status: string }[] }
   assert.equal(checks.find(({ name }) => name === 'disk space')?.status, 'fails')
 
-  await until(() => metric(server, 'atoll_disk_state{state="full"} 1'))
+  await eventually(() => metric(server, 'atoll_disk_state{state="full"} 1'))
   assert.equal(await refusal(post(`/api/sandboxes/${id}/exec/run`, { cmd: 'true' })), '503 no_capacity')
   assert.match(server.output, /the disk is full: the file system of the data directory is full/)
   // What gives back space goes on.
   assert.equal((await server.fetch(`/api/sandboxes/${other}`, { method: 'DELETE' })).status, 204)
 
   await disk.empty()
-  await until(async () => (await server.fetch('/readyz')).ok)
-  await until(async () => (await sh(server, id, 'wc -l < /root/w/log')) === '35')
+  await eventually(async () => (await server.fetch('/readyz')).ok)
+  await eventually(async () => (await sh(server, id, 'wc -l < /root/w/log')) === '35')
   assert.equal(await sh(server, id, lost), '')
   assert.ok(await metric(server, 'atoll_disk_errors{kind="write"} 0'))
   await takeCheckpoint(server, id, 'after')

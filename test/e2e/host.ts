@@ -68,7 +68,7 @@ export class Host {
   /** What the server has on its host, as lines to compare, while no sandbox has a root below its folders. Without its database. */
   async traces(): Promise<Record<string, string[]>> {
     // The pool keeps the few inode-offset templates that were ever needed; how high the numbers of files come is chance.
-    const isFixed = (name: string) => !/pool\/seeds\/\d/.test(name)
+    const isFixed = (name: string) => !/pool\/templates\/\d/.test(name)
     const files = await readdir(this.#server.dataDir, { recursive: true })
     const { runDir, shownDir } = this.#names
     const below = async (name: string) =>

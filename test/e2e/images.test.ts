@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { Image, Sandbox, Snapshots, Templates } from '@opencomputer/sdk/node'
 import { HostNames } from '../../src/runtime/host-names.ts'
-import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { askPreview } from './preview.ts'
 import { AtollServer } from './server.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 // The public SDK's images, snapshots and templates against real sandboxes; and what is left after builds that were cut off.
 
@@ -45,7 +45,7 @@ async function deleteAll(): Promise<void> {
 }
 
 async function untilNothingIsLeft(): Promise<void> {
-  await eventually('no layer is left', async () => (await layersOnDisk()).length === 0)
+  await eventually(async () => (await layersOnDisk()).length === 0, { what: 'no layer is left' })
   assert.deepEqual(await sandboxes(), [])
   assert.deepEqual(await readdir(`${server.dataDir}/builds`).catch(() => []), [])
 }
@@ -161,7 +161,7 @@ test('a session works in a sandbox of an image, whose processes go on beside the
   assert.equal(answer.status, 201)
   const { id, sandboxId } = (await answer.json()) as { id: string; sandboxId: string }
   const activity = async () => ((await server.json('GET', `/v1/sessions/${id}`)) as { activity: string }).activity
-  await eventually('the turn is over', async () => (await activity()) === 'idle')
+  await eventually(async () => (await activity()) === 'idle', { what: 'the turn is over' })
   const marker = await askPreview(server, `${sandboxId}-p8000.preview.localhost`, '/marker')
   assert.deepEqual([marker.status, marker.body], [200, 'from the image\n'])
   await server.json('DELETE', `/v1/sessions/${id}`)
@@ -201,12 +201,15 @@ test('a killed server goes on with a build in the background after the steps tha
   }
   await api('POST', '/snapshots?async=1', { name: 'goes-on', image })
   void api('POST', '/snapshots', { name: 'waits', image: { steps: [run('sleep 60')] } }).catch(() => undefined)
-  await eventually('two steps are done, and the other build has begun', async () => {
-    return (await layersOnDisk()).length === 2 && (await sandboxes()).length === 2
-  })
+  await eventually(
+    async () => {
+      return (await layersOnDisk()).length === 2 && (await sandboxes()).length === 2
+    },
+    { what: 'two steps are done, and the other build has begun' },
+  )
   await server.kill()
   await server.restart()
-  await eventually('it is ready', async () => (await rows()).every(({ status }) => status === 'ready'))
+  await eventually(async () => (await rows()).every(({ status }) => status === 'ready'), { what: 'it is ready' })
   assert.deepEqual(
     (await rows()).map(({ name }) => name),
     ['goes-on'],
@@ -226,13 +229,13 @@ test('builds that are cancelled, and a server that is killed, in the middle of e
   const steps = names.map((name) => run(`echo ${name} > /${name}; touch /begun-${name}; sleep 0.3`))
   for (const [done] of names.entries()) {
     await api('POST', '/snapshots?async=1', { name: 'cut-off', image: { steps } })
-    await eventually(`step ${done + 1} runs`, async () => (await layersOnDisk()).length >= done)
+    await eventually(async () => (await layersOnDisk()).length >= done, { what: `step ${done + 1} runs` })
     assert.equal((await api('DELETE', '/snapshots/cut-off')).status, 204)
     await untilNothingIsLeft()
   }
   for (const [done] of names.entries()) {
     const abandoned = api('POST', '/snapshots', { name: 'cut-off', image: { steps } }).catch(() => undefined)
-    await eventually(`step ${done + 1} runs`, async () => (await layersOnDisk()).length >= done)
+    await eventually(async () => (await layersOnDisk()).length >= done, { what: `step ${done + 1} runs` })
     await server.kill()
     await abandoned
     await server.restart()
@@ -254,9 +257,9 @@ test('an image that the operator has defined is built when it is first named, al
     await writeFile(`${folder}/more.Dockerfile`, 'FROM tools\nRUN cat /opt/tools > /opt/more')
     await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })
     const given = assert.rejects(Sandbox.create({ ...connection, template: 'more' }))
-    await eventually('the image below is being built', async () =>
-      (await sandboxes()).some((id) => id.startsWith('sb-build-')),
-    )
+    await eventually(async () => (await sandboxes()).some((id) => id.startsWith('sb-build-')), {
+      what: 'the image below is being built',
+    })
     await server.kill()
     await given
     await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })

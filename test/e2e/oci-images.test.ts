@@ -5,11 +5,11 @@ import { readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { after, test } from 'node:test'
 import { promisify } from 'node:util'
-import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { startTestRegistry } from '../support/image-registry.ts'
 import { dockerArchiveOf, imageOf, ociArchiveOf, tarOf, type ImageConfig } from '../support/oci-image.ts'
 import { AtollServer } from './server.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 // OCI images over the API: from a registry that the operator has named, and from archives. What the runtime makes of them is in
 // test/conformance/runc-oci.test.ts.
@@ -61,7 +61,7 @@ async function deleteAll(): Promise<void> {
   for (const { sandboxID } of (await api<{ sandboxID: string }[]>('GET', '/sandboxes')).body as { sandboxID: string }[])
     await api('DELETE', `/sandboxes/${sandboxID}`)
   for (const { id } of (await api<Image[]>('GET', '/images')).body as Image[]) await api('DELETE', `/images/${id}`)
-  await eventually('no layer is left', async () => (await layersOnDisk()).length === 0)
+  await eventually(async () => (await layersOnDisk()).length === 0, { what: 'no layer is left' })
 }
 
 const config: ImageConfig = {

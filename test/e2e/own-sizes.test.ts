@@ -9,10 +9,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Sandbox } from '@opencomputer/sdk/node'
 import { HostNames } from '../../src/runtime/host-names.ts'
-import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { shownFiles } from '../../src/runtime/lxcfs.ts'
 import { runcState } from '../../src/runtime/oci/runc.ts'
 import { AtollServer } from './server.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 // Programs see the memory and processors of their sandbox, not of the machine, also when lxcfs was killed meanwhile.
 
@@ -34,16 +34,19 @@ async function started(memoryMB: number): Promise<Sandbox> {
 const output = async (sandbox: Sandbox, command: string) => (await sandbox.exec.run(command)).stdout.trim()
 const memoryMb = async (sandbox: Sandbox) => Number(await output(sandbox, `free -m | awk '/^Mem/{print $2}'`))
 const seesItsSize = (sandbox: Sandbox) =>
-  eventually('a sandbox of 256 MB sees its size', async () => (await memoryMb(sandbox)) === 256)
+  eventually(async () => (await memoryMb(sandbox)) === 256, { what: 'a sandbox of 256 MB sees its size' })
 const { runDir } = new HostNames(server.dataDir)
 /** A wake while lxcfs is slow takes the files of the host, and what holds them open keeps them until the next one. */
 const wakesWithItsSize = (sandbox: Sandbox, megabytes: number) =>
-  eventually('a sandbox wakes with its size', async () => {
-    await sandbox.hibernate()
-    await sandbox.wake()
-    await readsOn(sandbox)
-    return (await memoryMb(sandbox)) === megabytes
-  })
+  eventually(
+    async () => {
+      await sandbox.hibernate()
+      await sandbox.wake()
+      await readsOn(sandbox)
+      return (await memoryMb(sandbox)) === megabytes
+    },
+    { what: 'a sandbox wakes with its size' },
+  )
 /** The process of lxcfs, as its pid file says. */
 const lxcfs = async () => Number(await readFile(`${runDir}/lxcfs.pid`, 'utf8'))
 
@@ -51,7 +54,7 @@ const lxcfs = async () => Number(await readFile(`${runDir}/lxcfs.pid`, 'utf8'))
 async function endLxcfs(): Promise<number> {
   const pid = await lxcfs()
   process.kill(pid, 'SIGKILL')
-  await eventually('lxcfs has ended', async () => !existsSync(`/proc/${pid}/exe`))
+  await eventually(async () => !existsSync(`/proc/${pid}/exe`), { what: 'lxcfs has ended' })
   return pid
 }
 
@@ -91,7 +94,7 @@ async function tellsStartTimes(sandbox: Sandbox): Promise<void> {
 
 async function readsOn(sandbox: Sandbox): Promise<void> {
   const before = await output(sandbox, 'wc -c < /tmp/read')
-  await eventually('the files are read', async () => (await output(sandbox, 'wc -c < /tmp/read')) !== before)
+  await eventually(async () => (await output(sandbox, 'wc -c < /tmp/read')) !== before, { what: 'the files are read' })
 }
 
 test('free, top, Node and others see the size of the sandbox, also after scale, fork, hibernation and restarts', async () => {
@@ -106,9 +109,9 @@ test('free, top, Node and others see the size of the sandbox, also after scale, 
   })
   assert.ok(watching)
   await sandbox.scale({ memoryMB: 1024 })
-  await eventually('a program that ran before sees the new size', async () =>
-    (await output(sandbox, 'cat /tmp/total')).includes(String(1024 * 1024)),
-  )
+  await eventually(async () => (await output(sandbox, 'cat /tmp/total')).includes(String(1024 * 1024)), {
+    what: 'a program that ran before sees the new size',
+  })
   const { id } = await sandbox.createCheckpoint('sizes')
   const fork = await Sandbox.createFromCheckpoint(id, connection)
   assert.equal(await memoryMb(fork), 1024)
@@ -150,7 +153,7 @@ test('lxcfs that was killed is started again, and running and sleeping sandboxes
     () => undefined,
   )
   await endLxcfs()
-  await eventually('another runs', async () => ![0, before].includes(await lxcfs().catch(() => 0)))
+  await eventually(async () => ![0, before].includes(await lxcfs().catch(() => 0)), { what: 'another runs' })
   for (const sandbox of sandboxes.slice(1)) await seesItsSize(sandbox)
   // The dump went well or left nothing; another one goes well.
   const checkpointId = (await dump) ?? (await dumped.createCheckpoint('afterwards')).id
@@ -205,7 +208,7 @@ test('memory that was saved with lxcfs comes back without it, and memory that wa
   await endLxcfs()
   const machineMb = Math.floor(totalmem() / 2 ** 20)
   for (const sandbox of [asleep, running]) {
-    await eventually('it sees the size of the machine', async () => (await memoryMb(sandbox)) === machineMb)
+    await eventually(async () => (await memoryMb(sandbox)) === machineMb, { what: 'it sees the size of the machine' })
   }
   assert.match(server.output, /sandboxes see the sizes of this machine, not their own: lxcfs: /)
   await readsOn(asleep)

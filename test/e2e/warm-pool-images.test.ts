@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict'
 import { cp, mkdtemp, readdir, readFile, realpath, rename, rm, symlink } from 'node:fs/promises'
 import { after, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { ApiClient } from '../support/api-client.ts'
 import { imageDir } from '../support/images.ts'
 import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const size = 3
 /** From a change of the images until no warm sandbox shows what was before. */
@@ -53,13 +53,7 @@ async function counted(from: string): Promise<number> {
   return Number(new RegExp(`^atoll_warm_sandboxes\\{from="${from}"\\} (\\d+)$`, 'm').exec(metrics)?.[1] ?? 0)
 }
 
-async function until(condition: () => Promise<boolean>, timeoutMs: number): Promise<void> {
-  for (const end = Date.now() + timeoutMs; !(await condition()); await sleep(50)) {
-    assert.ok(Date.now() < end, 'it did not come in time')
-  }
-}
-
-const filled = () => until(async () => (await counted('base')) === size, 60_000)
+const filled = () => eventually(async () => (await counted('base')) === size, { timeoutMs: 60_000 })
 
 test('warm pool: those of an image that was replaced go, and no create gets one of them', async () => {
   await filled()
@@ -71,11 +65,11 @@ test('warm pool: those of an image that was replaced go, and no create gets one 
     assert.equal((await recordOf(id))?.guest, 'guest-newer')
     assert.equal(await sh(server, id, 'hostname'), id)
   }
-  await until(async () => (await warm()).every(({ guest }) => guest === 'guest-newer'), noticedMs)
+  await eventually(async () => (await warm()).every(({ guest }) => guest === 'guest-newer'), { timeoutMs: noticedMs })
   await filled()
   // Also where nobody asks for one.
   await link('guest', installed.get('guest')!)
-  await until(async () => (await warm()).every(({ guest }) => guest !== 'guest-newer'), noticedMs)
+  await eventually(async () => (await warm()).every(({ guest }) => guest !== 'guest-newer'), { timeoutMs: noticedMs })
   await filled()
   for (const id of ids) await server.json('DELETE', `/api/sandboxes/${id}`)
 })
@@ -87,11 +81,11 @@ test('warm pool: those of an image that was removed go, and a create of it is re
     assert.equal(await sh(server, id, 'hostname'), id)
     await server.json('DELETE', `/api/sandboxes/${id}`)
   }
-  await until(async () => (await counted('other')) > 0, 60_000)
+  await eventually(async () => (await counted('other')) > 0, { timeoutMs: 60_000 })
   await rm(`${ownImages}/other`)
   const refused = await api.post('/api/sandboxes', { templateID: 'other' })
   assert.deepEqual([refused.status, refused.body.code], [404, 'not_found'])
-  await until(async () => (await counted('other')) === 0, noticedMs)
+  await eventually(async () => (await counted('other')) === 0, { timeoutMs: noticedMs })
   await filled()
   assert.equal(await sh(server, await startSandbox(server), 'echo well'), 'well')
 })
@@ -101,11 +95,11 @@ test('warm pool: those of a checkpoint that was deleted go, and a start from it 
   const checkpointId = await takeCheckpoint(server, source, 'often', 'disk_only')
   const path = `/api/sandboxes/from-checkpoint/${checkpointId}`
   for (let count = 0; count < 4; count += 1) assert.equal((await api.post(path, {})).status, 201)
-  await until(async () => (await counted(checkpointId)) > 0, 60_000)
+  await eventually(async () => (await counted(checkpointId)) > 0, { timeoutMs: 60_000 })
   assert.equal((await api.delete(`/api/sandboxes/${source}/checkpoints/${checkpointId}`)).status, 204)
   const refused = await api.post(path, {})
   assert.deepEqual([refused.status, refused.body.code], [404, 'not_found'])
-  await until(async () => (await counted(checkpointId)) === 0, noticedMs)
+  await eventually(async () => (await counted(checkpointId)) === 0, { timeoutMs: noticedMs })
   await filled()
 })
 
@@ -114,7 +108,7 @@ test('warm pool: without any image nothing waits, and it fills again when the im
   await rm(`${ownImages}/base`)
   const refused = await api.post('/api/sandboxes', {})
   assert.deepEqual([refused.status, refused.body.code], [404, 'not_found'])
-  await until(async () => (await warm()).length === 0, noticedMs)
+  await eventually(async () => (await warm()).length === 0, { timeoutMs: noticedMs })
   await link('base', installed.get('base')!)
   assert.equal(await sh(server, await startSandbox(server), 'echo well'), 'well')
   await filled()

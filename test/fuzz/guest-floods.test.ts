@@ -21,7 +21,8 @@ test('guest floods: a frame without content is a violation of an attachment', as
 test('guest floods: tiny frames are read alternately with other work', async () => {
   const [guests, frames] = [4, 5000]
   const tiny = Array.from({ length: frames }, (_, at) => frame(frameKind.stdout, uint64(at), Buffer.from('x')))
-  const flood = [line({ ok: true, input: false }), Buffer.concat(tiny), frame(frameKind.exit, Buffer.alloc(4))]
+  const attached = line({ ok: true, input: false, taken: 0, inputEnded: false })
+  const flood = [attached, Buffer.concat(tiny), frame(frameKind.exit, Buffer.alloc(4))]
   let [seen, before, most, over] = [0, 0, 0, false]
   const look = (): void => {
     most = Math.max(most, seen - before)

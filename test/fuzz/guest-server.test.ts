@@ -7,8 +7,9 @@ import { afterEach, test } from 'node:test'
 import fc from 'fast-check'
 import { defined } from '../../src/lib/defined.ts'
 import { frameKind, payloadBytesMax } from '../../src/protocol/guest.ts'
-import { eventually, GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { frame, line } from './hostile-guest.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 /** A conversation that has not ended by then hangs. */
 const hangMs = 20_000
@@ -28,9 +29,9 @@ afterEach(async () => {
   assert.ok(machine.alive, 'the guest has died')
   await machine.guest.hello()
   for (const { id } of await machine.guest.processes()) await machine.guest.release(id)
-  await eventually('no file is left open', async () => (await machine.openFiles()) <= files)
-  await eventually('no thread is left', async () => (await machine.threads()) <= threads)
-  await eventually('no process is left', async () => (await machine.children()).length === 0)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left open' })
+  await eventually(async () => (await machine.threads()) <= threads, { what: 'no thread is left' })
+  await eventually(async () => (await machine.children()).length === 0, { what: 'no process is left' })
 })
 
 /** Sends all, ends, and returns what the guest said until it closed. */
@@ -198,10 +199,12 @@ test('guest server: hundreds of idle connections are served, more are refused, a
   const [refusal] = (await once(last, 'data')) as [Buffer]
   assert.match(refusal.toString(), /"code":"unavailable"/)
   for (const socket of sockets) socket.destroy()
-  await eventually('it answers again', () =>
-    machine.guest.hello().then(
-      () => true,
-      () => false,
-    ),
+  await eventually(
+    () =>
+      machine.guest.hello().then(
+        () => true,
+        () => false,
+      ),
+    { what: 'it answers again' },
   )
 })

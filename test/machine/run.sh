@@ -54,6 +54,7 @@ served() { "$machine" ssh 'timeout 600 sh -c "until curl -fs http://127.0.0.1:41
 trap '"$machine" stop' EXIT
 "$machine" build || exit 1
 "$machine" start || exit 1
+# shellcheck disable=SC2016 # the machine expands it
 about=$("$machine" ssh '. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname -r), $(runc --version | head -n 1), cgroup v2: $(stat -fc %T /sys/fs/cgroup), /run: $(findmnt -no OPTIONS /run)"')
 echo "$about"
 "$machine" ssh 'systemctl enable --now --quiet atoll'

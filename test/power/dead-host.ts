@@ -6,17 +6,15 @@ import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { unmountBelow } from '../../src/runtime/disk/index.ts'
 import type { HostNames } from '../../src/runtime/host-names.ts'
 import { bootId } from '../../src/runtime/process.ts'
 import type { AtollServer } from '../e2e/server.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const run = promisify(execFile)
-const triesMax = 600
-const pauseMs = 50
 
 /** Ends all that belongs to the server, which may have ended by itself, at once and without a last word, and removes what a boot begins without. */
 export async function endMachine(names: HostNames, server?: AtollServer): Promise<void> {
@@ -31,10 +29,13 @@ export async function endMachine(names: HostNames, server?: AtollServer): Promis
   await removeNetwork(names.hash)
   for (const folder of [names.runDir, names.databaseDir]) await rm(folder, { recursive: true, force: true })
   // The kernel lets go of the pool's device in the background.
-  await until('the device of the pool is there still', async () => {
-    const { stdout } = await run('losetup', ['--noheadings', '--associated', names.poolFile])
-    return stdout === ''
-  })
+  await eventually(
+    async () => {
+      const { stdout } = await run('losetup', ['--noheadings', '--associated', names.poolFile])
+      return stdout === ''
+    },
+    { what: 'the pool has no device' },
+  )
 }
 
 /** Makes the boot that records of hosts name another one than that which runs. */
@@ -50,19 +51,22 @@ export async function forgetBoot(dataDir: string): Promise<void> {
 }
 
 async function killAll(names: HostNames, cgroups: Cgroups): Promise<void> {
-  await until('processes do not end', async () => {
-    const pids = await processesOf(names)
-    for (const pid of pids) {
-      try {
-        process.kill(pid, 'SIGKILL')
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+  await eventually(
+    async () => {
+      const pids = await processesOf(names)
+      for (const pid of pids) {
+        try {
+          process.kill(pid, 'SIGKILL')
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+        }
       }
-    }
-    // A frozen process does not end.
-    for (const id of await cgroups.children(names.cgroupRoot)) await cgroups.thaw(names.cgroup(id))
-    return pids.length === 0
-  })
+      // A frozen process does not end.
+      for (const id of await cgroups.children(names.cgroupRoot)) await cgroups.thaw(names.cgroup(id))
+      return pids.length === 0
+    },
+    { what: 'all processes have ended' },
+  )
 }
 
 /** By what each names or belongs to: the folder in `/run` or the control groups. Not the program of the disk, which names neither. */
@@ -89,12 +93,4 @@ async function removeNetwork(hash: string): Promise<void> {
   }
   const tables = (await run('nft', ['list', 'tables'])).stdout.split('\n').filter((line) => line.includes(hash))
   for (const table of tables) await run('nft', ['delete', ...table.split(' ')])
-}
-
-async function until(otherwise: string, condition: () => Promise<boolean>): Promise<void> {
-  for (let tries = 0; tries < triesMax; tries += 1) {
-    if (await condition()) return
-    await sleep(pauseMs)
-  }
-  throw new Error(otherwise)
 }

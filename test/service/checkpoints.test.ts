@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { ServiceError } from '../../src/errors.ts'
 import { RestartedOnDiskError } from '../../src/sandbox/index.ts'
 import { throwsCode, worlds } from './world.ts'
@@ -165,7 +165,7 @@ test('checkpoint: a stopped sandbox and one in error have none, and a failed one
   await assert.rejects(checkpoint('y'), throwsCode('sandbox_stopped'))
   const { sandbox: other } = await service.create(orgId, {})
   machines.exit({ sandboxId: other.id, reason: 'oom', message: 'out of memory' })
-  while ((await service.get(orgId, other.id)).status !== 'error') await sleep(5)
+  await eventually(async () => (await service.get(orgId, other.id)).status === 'error')
   await assert.rejects(
     service.checkpoints.create(orgId, other.id, { name: 'z', ...disk }),
     throwsCode('conflict', /out of memory/),

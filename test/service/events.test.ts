@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Acting, acting, type LogEvent } from '../../src/events/index.ts'
 import type { Store } from '../../src/store/index.ts'
-import { until, worlds } from './world.ts'
+import { worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 
@@ -24,7 +25,7 @@ test('events: what a caller asks for has its name, also what goes on in the back
     await service.checkpoints.settled(orgId, checkpoint.id)
     return started.sandbox
   })
-  await until(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')
   await service.previews.dial({ sandbox, port: 80 }).catch(() => undefined)
   assert.deepEqual(await told(world, sandbox.id), [
     'created key request',
@@ -39,7 +40,7 @@ test('events: an end by itself, and what the next start finds, are told as that'
   const world = await makeSandbox()
   const { service, machines, orgId, sandbox } = world
   machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'out of memory' })
-  await until(async () => (await service.get(orgId, sandbox.id)).status === 'error')
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'error')
   const { sandbox: lost } = await service.create(orgId, {})
   await service.close()
   const next = await makeWorld({}, { orgId })

@@ -3,7 +3,8 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { guestProcess, hold, throwsCode, until, worlds } from './world.ts'
+import { guestProcess, hold, throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 const disk = { kind: 'disk_only' } as const
@@ -11,8 +12,8 @@ const disk = { kind: 'disk_only' } as const
 test('idle timeout: the sandbox hibernates, and the next operation wakes it', async () => {
   const { service, machines, orgId } = await makeWorld()
   const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
-  await until(() => machines.state(sandbox.id) === 'hibernated')
-  await until(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')
+  await eventually(() => machines.state(sandbox.id) === 'hibernated')
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')
   await service.files.list(orgId, sandbox.id, '/')
   assert.equal(machines.state(sandbox.id), 'running')
 })
@@ -28,7 +29,7 @@ test('idle timeout: a keep-alive lease and a client process prevent hibernation'
   await sleep(1300)
   assert.equal(machines.state(sandbox.id), 'running')
   machines.clientProcesses = []
-  await until(() => machines.state(sandbox.id) === 'hibernated')
+  await eventually(() => machines.state(sandbox.id) === 'hibernated')
 })
 
 test('idle timeout: the clock begins at the end of a client process, to the second', async () => {
@@ -61,7 +62,7 @@ test('idle timeout: a refused hibernation leaves the sandbox running with the re
   const { service, machines, orgId } = await makeWorld()
   machines.before.hibernate = () => Promise.reject(new Error('an open io_uring'))
   const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
-  await until(async () => (await service.get(orgId, sandbox.id)).reason !== undefined)
+  await eventually(async () => (await service.get(orgId, sandbox.id)).reason !== undefined)
   const still = await service.get(orgId, sandbox.id)
   assert.equal(still.status, 'running')
   assert.match(still.reasonMessage ?? '', /io_uring/)

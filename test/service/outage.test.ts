@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import type { SandboxStore } from '../../src/sandbox/ports/sandbox-store.ts'
 import type { Store } from '../../src/store/index.ts'
-import { makeWorld, throwsCode, until, worlds } from './world.ts'
+import { makeWorld, throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { sharedStore } = worlds()
 
@@ -33,7 +34,7 @@ test('outage: a sandbox that has hibernated meanwhile can be woken when the data
   await assert.rejects(service.hibernate(orgId, sandbox.id), throwsCode('unavailable'))
   assert.equal(machines.state(sandbox.id), 'hibernated')
   outage.isNow = false
-  await until(async () => (await record()).status === 'hibernated')
+  await eventually(async () => (await record()).status === 'hibernated')
   await service.files.list(orgId, sandbox.id, '/')
   assert.deepEqual([machines.state(sandbox.id), (await record()).status], ['running', 'running'])
 })
@@ -42,9 +43,9 @@ test('outage: a sandbox that has ended meanwhile is in error when the database i
   const { machines, sandbox, outage, record } = await makeSandbox()
   outage.isNow = true
   machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'it took too much' })
-  await until(() => outage.refused > 0)
+  await eventually(() => outage.refused > 0)
   outage.isNow = false
-  await until(async () => (await record()).status === 'error')
+  await eventually(async () => (await record()).status === 'error')
   const { reason, reasonMessage } = await record()
   assert.deepEqual([reason, reasonMessage], ['oom', 'it took too much'])
 })

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { throwsCode, until, worlds } from './world.ts'
+import { throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeSandbox } = worlds()
 
@@ -33,7 +33,7 @@ test('patch: all run in order at a start, and a failure leaves nothing running',
   })
   assert.ok(!machines.scripts.some((script) => script.includes('never')))
   const told = () => events.filter((event) => event.type === 'patch_applied')
-  await until(() => told().some((event) => event.patchId === failing.id))
+  await eventually(() => told().some((event) => event.patchId === failing.id))
   const exits = told().map(({ sequence, exitCode }) => `${sequence}: ${exitCode}`)
   assert.deepEqual(exits, ['1: 0', '2: 0', '2: 0', '1: 0', '2: 0', '3: 3'])
   assert.equal(told().at(-1)?.output, 'told on stderr')
@@ -80,7 +80,7 @@ test('patch: a delete aborts the running one and leaves nothing', async () => {
     [startedId, () => service.checkpoints.start(orgId, id, { id: startedId })],
   ] as const) {
     const outcome = assert.rejects(start(), throwsCode('sandbox_stopped'))
-    while (machines.running.size === 0) await sleep(5)
+    await eventually(() => machines.running.size !== 0)
     await service.delete(orgId, sandboxId)
     await outcome
     assert.equal(machines.running.size, 0)
@@ -98,7 +98,7 @@ test('patch: a stopping server aborts the running one', async () => {
   await service.patches.create(orgId, id, { script: 'hang', strategy: 'on_resume' })
   const starts = [service.wake(orgId, fork.sandbox.id), service.checkpoints.start(orgId, id, {})]
   const outcomes = starts.map((start) => assert.rejects(start, throwsCode('unavailable', /the server stops/)))
-  while (machines.running.size < 2) await sleep(5)
+  await eventually(() => machines.running.size >= 2)
   await service.close()
   await Promise.all(outcomes)
   assert.equal(machines.running.size, 0)

@@ -115,13 +115,13 @@ test('quarantine: a quarantined record says so, and a returned one can be used a
     return { sandbox: [status, reason], reasonMessage, checkpoint: [settled.status, settled.error] }
   }
   const quarantined = [
-    { kind: 'sandbox', id: sandbox.id, reason: 'unreadable' },
+    { kind: 'sandbox', id: sandbox.id, reason: 'unreadable', fault: 'it is damaged' },
     { kind: 'checkpoint', id: checkpoint.id, reason: 'damaged' },
   ] as const
   const lists = { lost: [sandbox.id], lostCheckpoints: [checkpoint.id] }
   const lost = await start({ ...lists, quarantined: [...quarantined] })
   assert.deepEqual(lost.sandbox, ['error', 'host_lost'])
-  assert.match(lost.reasonMessage, /its record cannot be read; its disk is in quarantine/)
+  assert.match(lost.reasonMessage, /its record cannot be read \(it is damaged\); its disk is in quarantine/)
   const why = 'its disk or memory is not whole; what is left of it is in quarantine'
   assert.deepEqual(lost.checkpoint, ['failed', why])
   assert.deepEqual(await start(lists), lost, 'the reason stays')

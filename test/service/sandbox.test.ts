@@ -3,7 +3,8 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { type Sandbox } from '../../src/sandbox/index.ts'
-import { throwsCode, until, worlds } from './world.ts'
+import { throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 
@@ -82,7 +83,7 @@ test('boot: a delete aborts it, leaves nothing and logs no error; a fault is log
   machines.before.create = (signal) =>
     new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(new Error('aborted'))))
   const creating = service.create(orgId, { id })
-  await until(async () => (await store.sandboxes.sandbox(id)) !== undefined)
+  await eventually(async () => (await store.sandboxes.sandbox(id)) !== undefined)
   const outcome = assert.rejects(creating, throwsCode('sandbox_stopped', /deleted while it started/))
   await service.delete(orgId, id)
   await outcome
@@ -107,7 +108,7 @@ test('delete: it is final, repeatable, and ends every operation with sandbox_sto
     service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' }),
   ]
   await Promise.all(operations.map((operation) => assert.rejects(operation, throwsCode('sandbox_stopped'))))
-  await until(() => events.length >= 2)
+  await eventually(() => events.length >= 2)
   const statuses = events.map((event) => event.type === 'sandbox_changed' && event.status)
   assert.deepEqual(statuses, ['running', 'stopped'])
 })

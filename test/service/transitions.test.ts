@@ -3,7 +3,8 @@ import { test } from 'node:test'
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { guestProcess, hold, throwsCode, until, worlds } from './world.ts'
+import { guestProcess, hold, throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 
@@ -20,10 +21,10 @@ test('driver permits: slow starts and dumps of one organisation leave permits to
   machines.before = { create: slow, checkpoint: slow }
   const checkpoint = await service.checkpoints.create(orgId, sandbox.id, { name: 'slow' })
   const started = service.create(orgId, {})
-  await until(() => under === 2)
+  await eventually(() => under === 2)
   const id = newId('sb-')
   const outcome = assert.rejects(service.create(orgId, { id }), throwsCode('sandbox_stopped'))
-  await until(async () => (await store.sandboxes.sandbox(id)) !== undefined)
+  await eventually(async () => (await store.sandboxes.sandbox(id)) !== undefined)
   await service.delete(orgId, id)
   await outcome
   assert.equal(under, 2)
@@ -62,7 +63,7 @@ test('driver permits: an idle sandbox that waits for one serves its users, and d
   await service.create(orgId, {})
   assert.equal(machines.state(id), 'running')
   release()
-  await until(() => machines.state(id) === 'hibernated')
+  await eventually(() => machines.state(id) === 'hibernated')
 })
 
 test('driver permits: an idle sandbox that waits for one is checked again for client processes', async () => {
@@ -128,7 +129,7 @@ test('wake: past its deadline it answers unavailable and goes on', async () => {
   const { release } = hold(machines, 'wake')
   await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('unavailable'))
   release()
-  await until(async () => (await service.get(orgId, sandbox.id)).status === 'running')
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'running')
 })
 
 test('wake: one failure is the answer of all that wait for it, and keeps the sandbox hibernated', async () => {
@@ -222,7 +223,7 @@ test('wake: calls on records and refused input cause none; calls that need the g
 test('exit: the sandbox is in error with the reason, and only a delete is possible', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox()
   machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'out of memory' })
-  await until(async () => (await service.get(orgId, sandbox.id)).status === 'error')
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'error')
   assert.equal((await service.get(orgId, sandbox.id)).reason, 'oom')
   for (const operation of [
     service.files.list(orgId, sandbox.id, '/'),
@@ -256,7 +257,7 @@ test('exit: one during a hibernation is an error, because the memory is lost', a
     machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'out of memory' })
   }
   await assert.rejects(service.hibernate(orgId, sandbox.id), throwsCode('unavailable'))
-  await until(async () => (await service.get(orgId, sandbox.id)).status === 'error')
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'error')
   assert.equal((await service.get(orgId, sandbox.id)).reason, 'oom')
 })
 

@@ -3,7 +3,8 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import type { VolumeMount } from '../../src/sandbox/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { hold, until, worlds } from './world.ts'
+import { hold, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const { makeWorld } = worlds()
 
@@ -72,7 +73,7 @@ test('volume: one sandbox writes it, while it sleeps too, until its machine is g
   const deletion = Promise.withResolvers<void>()
   machines.before.delete = async (id) => (id === writer ? deletion.promise : undefined)
   const deleted = service.delete(orgId, writer)
-  await until(async () => (await service.get(orgId, writer)).status === 'stopped')
+  await eventually(async () => (await service.get(orgId, writer)).status === 'stopped')
   await refuses(create(mount('v')), 'conflict', /writes/)
   deletion.resolve()
   await deleted
@@ -99,7 +100,7 @@ test('volume: a create that fails or is deleted meanwhile lets go of it', async 
   await begun
   const [id] = await holders()
   const deletion = service.delete(orgId, id!)
-  await until(async () => (await service.get(orgId, id!)).status === 'stopped')
+  await eventually(async () => (await service.get(orgId, id!)).status === 'stopped')
   release()
   await refuses(creation, 'sandbox_stopped')
   await deletion

@@ -10,7 +10,8 @@ import type { Store } from '../../src/store/index.ts'
 import { FakeMachines } from '../support/fake-machines.ts'
 import { Calls, Fault, type Mode, Request } from '../support/faults.ts'
 import { makeOrganisation, makeSandboxService } from '../support/sandbox-service.ts'
-import { makeWorld, throwsCode, until, worlds } from './world.ts'
+import { makeWorld, throwsCode, worlds } from './world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const size = 2
 
@@ -28,7 +29,7 @@ async function surviveEnd(store: Store, at: number, mode: Mode): Promise<boolean
     warmSandboxesMax: size,
   })
   // It never is after the crash.
-  const filled = () => until(() => crash.happened || (service.warmCounts()['base'] ?? 0) === size)
+  const filled = () => eventually(() => crash.happened || (service.warmCounts()['base'] ?? 0) === size)
   const acknowledged: string[] = []
   const story = (async () => {
     await service.start()
@@ -107,7 +108,7 @@ async function surviveKeyed(store: Store, at: number, mode: Mode, event: 'fault'
   const options = { driver, guest: (id: string) => machines.guest(id) }
   const { service } = makeSandboxService({ ...options, store: switched, warmSandboxesMax: size })
   await service.start()
-  await until(() => service.warmCounts()['base'] === size)
+  await eventually(() => service.warmCounts()['base'] === size)
   const [warm = ''] = machines.warm
   isArmed = true
   const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }), undefined, service)
@@ -153,7 +154,7 @@ test('warm pool: a create under a key takes a warm sandbox, and one that does no
   const options = { driver: machines, guest: (id: string) => machines.guest(id) }
   const { service } = makeSandboxService({ ...options, store: store.sandboxes, warmSandboxesMax: 1 })
   await service.start()
-  const filled = () => until(() => service.warmCounts()['base'] === 1)
+  const filled = () => eventually(() => service.warmCounts()['base'] === 1)
   await filled()
   const [warm] = machines.warm
   const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }), undefined, service)
@@ -183,7 +184,7 @@ test('warm pool: a create, a wake and a restart without room run again without w
     const { service } = makeSandboxService({ ...options, store: store.sandboxes })
     machines.report = { running: [...machines.machines.keys()] }
     await service.start()
-    await until(() => service.warmCounts()['base'] === 1)
+    await eventually(() => service.warmCounts()['base'] === 1)
     return service
   }
   let id = ''

@@ -1,5 +1,4 @@
 import { after, before } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
 import type { ProcessInfo, SandboxLimits } from '../../src/sandbox/index.ts'
@@ -85,10 +84,6 @@ export function worlds() {
 /** A process as a guest lists it, running unless `more` says otherwise. */
 export function guestProcess(id: string, more: Partial<ProcessInfo> = {}): ProcessInfo {
   return { id, pid: 9, argv: ['sleep'], running: true, startedAt: '', attachedClients: 0, pty: false, ...more }
-}
-
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(20)
 }
 
 /** Makes the next calls of a step wait for `release`; `begun` resolves at the first one. */

@@ -1,6 +1,6 @@
 /** Databases, child processes and records for the tests of stores. */
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Image } from '../../src/image/index.ts'
@@ -201,7 +201,7 @@ export async function queueForLock(url: string): Promise<{ locked: Promise<unkno
   const waiting = `select 1 from pg_locks where pid = ${rows[0]?.pid} and locktype = 'advisory' and not granted`
   const watcher = new pg.Client({ connectionString: url })
   await watcher.connect()
-  while ((await watcher.query(waiting)).rowCount === 0) await sleep(5)
+  await eventually(async () => (await watcher.query(waiting)).rowCount !== 0)
   await watcher.end()
   return { locked, end: () => client.end() }
 }

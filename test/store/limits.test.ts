@@ -1,8 +1,8 @@
 /** The bounds of a store: connections, waiting calls, and the time of statements. */
 import assert from 'node:assert/strict'
 import { after, before, suite, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { isServiceError } from '../../src/errors.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import { openStore } from '../../src/store/index.ts'
@@ -29,7 +29,7 @@ suite('limits of a store', () => {
     await client.connect()
     const waiting = `select 1 from pg_stat_activity
       where datname = current_database() and application_name = 'atoll' and wait_event_type = 'Lock'`
-    while ((await client.query(waiting)).rowCount !== count) await sleep(5)
+    await eventually(async () => (await client.query(waiting)).rowCount === count)
     await client.end()
   }
 

@@ -1,18 +1,13 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, suite, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
 import type { LockState } from '../../src/store/lock.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { killed, startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { cutConnections, execute, freshDatabase, newOrganisation, queueForLock, sandboxOf } from './kit.ts'
-
-/** Until it is so; the limit of the test ends a wait that has no end. */
-async function until(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await sleep(5)
-}
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 async function answers(store: Store): Promise<boolean> {
   return await store.ping().then(
@@ -58,13 +53,13 @@ suite('a store on a PostgreSQL server', () => {
     try {
       await cutConnections(url, 'atoll lock')
       await next.locked
-      await until(() => states.includes('lost'))
+      await eventually(() => states.includes('lost'))
       await refuses(store.ping(), 'unavailable')
       await assert.rejects(store.organisations.defaultOrganisation(), /the connection that keeps other servers/)
     } finally {
       await next.end()
     }
-    await until(() => states.includes('held'))
+    await eventually(() => states.includes('held'))
     await store.ping()
     await store.close()
     assert.deepEqual(states, ['lost', 'held'])
@@ -79,7 +74,7 @@ suite('a store on a PostgreSQL server', () => {
     // As the other server does once it has the lock. It may even have ended before this one is back.
     await execute(url, `update database_holder set server_id = 'another'`)
     await next.end()
-    await until(() => states.includes('gone'))
+    await eventually(() => states.includes('gone'))
     await refuses(store.ping(), 'unavailable')
     await store.close()
     assert.deepEqual(states, ['lost', 'gone'])
@@ -95,7 +90,7 @@ suite('a store on a PostgreSQL server', () => {
       if (result.status === 'rejected') assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
     }
     // One that is being cut just now is told to the next call that wants it.
-    while (!(await answers(store))) await sleep(5)
+    await eventually(() => answers(store))
   })
 
   test('newer database: it is refused with a message and left unchanged', async () => {

@@ -132,6 +132,11 @@ const templates = Object.keys(document.paths).map((path) => ({
   parameters: path.split('{').length - 1,
 }))
 
+/** Where a shared part of the document is, if this is a reference to one. */
+function placeOf({ $ref }: SchemaObject): string[] | undefined {
+  return typeof $ref === 'string' ? $ref.replace('#/', '').split('/') : undefined
+}
+
 function checkAgainstDocument(method: string, target: string, answer: ApiAnswer): void {
   const [pathname = ''] = target.split('?', 1)
   const [template] = templates
@@ -140,9 +145,11 @@ function checkAgainstDocument(method: string, target: string, answer: ApiAnswer)
   assert.ok(template, `${pathname} is not in openapi.json`)
   const operation = document.paths[template.path]?.[method.toLowerCase()] as SchemaObject | undefined
   assert.ok(operation, `${method} ${template.path} is not in openapi.json`)
-  const response = (operation['responses'] as SchemaObject)[String(answer.status)] as SchemaObject | undefined
+  const own = (operation['responses'] as SchemaObject)[String(answer.status)] as SchemaObject | undefined
   const shown = `${method} ${template.path} → ${answer.status} ${answer.text.slice(0, 300)}`
-  assert.ok(response, `not in openapi.json: ${shown}`)
+  assert.ok(own, `not in openapi.json: ${shown}`)
+  const place = placeOf(own) ?? ['paths', template.path, method.toLowerCase(), 'responses', String(answer.status)]
+  const response = place.reduce((part: SchemaObject, key) => part[key] as SchemaObject, document)
   const content = response['content'] as SchemaObject | undefined
   if (content === undefined || method === 'HEAD') {
     assert.equal(answer.bytes.length, 0, `a body where none is promised: ${shown}`)
@@ -150,15 +157,7 @@ function checkAgainstDocument(method: string, target: string, answer: ApiAnswer)
   }
   if (content['application/json'] === undefined || content['*/*'] !== undefined) return
   assert.match(answer.headers['content-type'] ?? '', /^application\/json\b/, shown)
-  const body = ['content', 'application/json', 'schema']
-  const validate = validatorAt([
-    'paths',
-    template.path,
-    method.toLowerCase(),
-    'responses',
-    String(answer.status),
-    ...body,
-  ])
+  const validate = validatorAt([...place, 'content', 'application/json', 'schema'])
   assert.ok(validate(answer.body), `${shown}: ${ajv.errorsText(validate.errors)}`)
   if (answer.status === 429 || answer.status === 503)
     assert.ok(answer.headers['retry-after'], `no Retry-After: ${shown}`)

@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { mkdir, mkdtemp, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { poolLabel } from '../../src/runtime/disk/index.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 
 const run = promisify(execFile)
@@ -40,7 +41,7 @@ export class FailingDisk implements AsyncDisposable {
     stack.defer(() => run('umount', ['--lazy', pool]).then(() => undefined))
     if ((await Promise.race([once(child.stdout, 'data'), once(child, 'exit')]))[0] === 1)
       throw new Error('the disk cannot be mounted: it needs root and FUSE in the kernel')
-    await run('mkfs.btrfs', ['--quiet', '--metadata', 'single', '--label', 'atoll', pool])
+    await run('mkfs.btrfs', ['--quiet', '--metadata', 'single', '--label', poolLabel, pool])
     return new FailingDisk(folder, stack.move())
   }
 

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { defined } from '../../lib/defined.ts'
 import { sha256 } from '../../lib/secret.ts'
 import { Gateway, type GatewayIdentity, type GatewayOptions, type RecordedUsage } from '../index.ts'
 import type { GatewayLimits } from '../limits.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 export const token = 'atoll-token-7d21'
 export const key = 'sk-real-key-93aa'
@@ -93,7 +93,7 @@ export class GatewaySetup implements AsyncDisposable {
 
   /** The client may have an answer before its usage is written. */
   async recorded(): Promise<RecordedUsage> {
-    await until(() => this.usage.length > 0)
+    await eventually(() => this.usage.length > 0)
     return this.usage[0]!
   }
 
@@ -121,10 +121,6 @@ export function answer(value: object): Handler {
     response.writeHead(200, { 'content-type': 'application/json', 'x-request-id': 'req_1', 'set-cookie': 'a=b' })
     response.end(JSON.stringify(value))
   }
-}
-
-export async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await sleep(5)
 }
 
 export const messages = '/anthropic/v1/messages'

@@ -2,9 +2,9 @@ import { ServiceError } from '../../errors.ts'
 import type { LogBatch, LogEventType, LogFilter } from '../../events/index.ts'
 import { events as wire } from '../../protocol/http/index.ts'
 import { logEventTypes } from '../../protocol/log-events.ts'
-import { sendLog } from '../server/event-writer.ts'
+import { streamEvents } from '../server/event-stream.ts'
+import { logEncoding } from '../server/event-writer.ts'
 import { logEventView } from '../server/log-event-view.ts'
-import { onceClosed } from '../server/once-closed.ts'
 import { type Answer, type Call, routesOf } from '../server/route.ts'
 import { logStreamCaps } from '../server/streams.ts'
 
@@ -45,49 +45,16 @@ export const eventRoutes = [
 ]
 
 async function follow(call: Omit<Call, 'params' | 'query' | 'body'>, asked: Asked): Promise<Answer | undefined> {
-  const { orgId, request, reply, deps, limits, streams } = call
-  const release = streams.open('events', logStreamCaps(call))
-  const response = reply.raw
-  const gone = new AbortController()
-  const close = () => gone.abort()
-  onceClosed(response, close)
-  // A kept connection may bring a request after the drain began.
-  if (streams.draining.aborted) close()
-  streams.draining.addEventListener('abort', close)
-  const stream = deps.events.follow(orgId, { ...asked, signal: gone.signal })
-  try {
-    const first = await stream.next().catch(named(request.headers))
-    reply.hijack()
-    response.writeHead(200, {
-      ...(reply.getHeaders() as Record<string, string>),
-      'content-type': 'text/event-stream; charset=utf-8',
-      'cache-control': 'no-store',
-      'x-accel-buffering': 'no',
-    })
-    const end = await sendLog(startingWith(first, stream), response, {
-      gone: gone.signal,
-      stallMs: limits.streamStallMs,
-    })
-    if (end === 'stalled') {
-      deps.log.debug({ orgId }, 'a client that took no events was dropped')
-      // A reset: after an orderly end the kernel would keep for minutes what the client does not take.
-      response.socket?.resetAndDestroy()
+  const { orgId, request, deps } = call
+  return await streamEvents(call, { caps: logStreamCaps(call), about: { orgId } }, async (gone, send) => {
+    const stream = deps.events.follow(orgId, { ...asked, signal: gone })
+    try {
+      const first = await stream.next().catch(named(request.headers))
+      return await send(startingWith(first, stream), logEncoding())
+    } finally {
+      await stream.return(undefined)
     }
-    return undefined
-  } catch (error) {
-    if (!response.headersSent) throw error
-    if (!gone.signal.aborted) deps.log.warn({ err: error, orgId }, 'a stream of events broke')
-    // Cut off rather than ended: the next connection is told why.
-    if (!streams.draining.aborted) response.destroy()
-    return undefined
-  } finally {
-    release()
-    streams.draining.removeEventListener('abort', close)
-    await stream.return(undefined)
-    // A client that does not take what it has would not take the end either.
-    if (gone.signal.aborted && response.writableNeedDrain) response.destroy()
-    else if (response.headersSent && !response.writableEnded) response.end()
-  }
+  })
 }
 
 async function* startingWith(

@@ -30,10 +30,9 @@ export const inspectionRoutes = [
   route('GET', '/api/sandboxes/:id/processes', {
     id: 'listProcesses',
     summary: 'List all processes of a sandbox',
-    description:
-      'Whoever started them; `exec` lists those of clients. At most 4096. 501 from a sandbox whose memory is of an older version.',
+    description: 'Whoever started them; `exec` lists those of clients. At most 4096.',
     answers: { 200: { description: 'By number', body: wire.processes } },
-    errors: [...wakingErrors, 'not_implemented'],
+    errors: wakingErrors,
     async handle({ orgId, params, deps }) {
       return { statusCode: 200, body: await deps.sandboxes.inspection.processes(orgId, params.id) }
     },
@@ -44,7 +43,7 @@ export const inspectionRoutes = [
     description: 'Process 1 and what belongs to a session’s agent are 403.',
     query: wire.signalQuery,
     answers: { 204: { description: 'Sent' } },
-    errors: [...wakingErrors, 'forbidden', 'not_implemented'],
+    errors: [...wakingErrors, 'forbidden'],
     async handle({ orgId, params, query, deps }) {
       const pid = /^\d{1,10}$/.test(params.pid) ? Number(params.pid) : 0
       if (pid < 1 || pid > pidMax) throw new ServiceError('invalid_request', 'pid: must be the number of a process')

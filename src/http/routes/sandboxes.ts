@@ -49,7 +49,7 @@ export const sandboxRoutes = [
         if (wantsStream(call)) return await streamBuild(call, start)
         return { statusCode: 201, body: await start({ signal: goneSignal(call), creation }) }
       }
-      const own = await deps.images.named(orgId, body.templateID, { signal: goneSignal(call) })
+      const own = await deps.images.findNamed(orgId, body.templateID, { signal: goneSignal(call) })
       const started =
         own === undefined
           ? await deps.sandboxes.create(orgId, { ...input, image: body.templateID }, { creation })

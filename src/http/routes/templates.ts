@@ -38,14 +38,14 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       id: `listTemplates${suffix}`,
       summary: 'List own and public images with a name',
       answers: { 200: { description: 'Own ones first', body: z.array(wire.template) } },
-      handle: (call) => sendList(call, call.deps.images.usable(call.orgId), templateBody),
+      handle: (call) => sendList(call, call.deps.images.listUsable(call.orgId), templateBody),
     }),
     route('GET', `${prefix}/templates/:name`, {
       id: `getTemplate${suffix}`,
       summary: 'Read a template',
       answers: { 200: { description: 'The template', body: wire.template } },
       async handle({ orgId, params, deps }) {
-        return { statusCode: 200, body: templateBody(await deps.images.readable(orgId, params.name)) }
+        return { statusCode: 200, body: templateBody(await deps.images.getReadable(orgId, params.name)) }
       },
     }),
     route('DELETE', `${prefix}/templates/:name`, {
@@ -55,7 +55,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       answers: { 204: { description: 'It is gone' } },
       errors: ['forbidden'],
       async handle({ orgId, params, deps }) {
-        const image = await deps.images.readable(orgId, params.name)
+        const image = await deps.images.getReadable(orgId, params.name)
         if (image.orgId !== orgId)
           throw new ServiceError('forbidden', `template ${params.name} belongs to another organisation`)
         await deps.images.delete(orgId, image.id)

@@ -8,11 +8,11 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
-import { isServiceError, ServiceError } from '../../errors.ts'
+import { ServiceError } from '../../errors.ts'
 import { BodyBudget, readBody as readHeld, type BodyShare } from '../../lib/body-budget.ts'
 import { TimeSlice } from '../../lib/async/time-slice.ts'
-import { exceededBound, isRecord, type JsonBounds } from '../../lib/json.ts'
-import { parseJsonObject } from '../../lib/json-values.ts'
+import { isRecord } from '../../lib/json.ts'
+import { type JsonBounds, JsonBoundError, parseJson } from '../../lib/json-values.ts'
 import type { HttpLimits } from './config.ts'
 import { hashOf } from './idempotency.ts'
 
@@ -43,9 +43,7 @@ const smallBodyBytes = 16 * 1024
 const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100, fieldsMax: 1000 }
 /** A manifest has two values for each of its files. */
 const manifestBounds: JsonBounds = { ...jsonBounds, valuesMax: 100_000 }
-/** `JSON.parse` takes more than some milliseconds for a longer body, whatever is in it. */
-const longBodyBytes = 32 * 1024
-const decoder = new TextDecoder('utf-8', { fatal: true })
+const byteOrderMark = Buffer.from('\ufeff')
 
 /** Registers the one content type parser. Call it on the root instance. */
 export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
@@ -64,7 +62,7 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     using share = budget.open(request.caller?.organisation.id)
     const raw = await readBody(payload, bodyLimit, share)
     if (request.headers['idempotency-key'] !== undefined) request.hash = await hashOf(request, raw)
-    return await parseJson(raw, bounds)
+    return await jsonOf(raw, bounds)
   })
 }
 
@@ -97,23 +95,23 @@ async function readBody(request: IncomingMessage, bytesMax: number, share: BodyS
   }
 }
 
-/** Throws `invalid_request`, and `too_large` before it makes any value. An empty body is `{}`. */
-async function parseJson(body: Buffer, bounds: JsonBounds): Promise<unknown> {
+/** Throws `invalid_request`, and `too_large` before it makes more values than the bounds allow. An empty body is `{}`. */
+async function jsonOf(body: Buffer, bounds: JsonBounds): Promise<unknown> {
   if (body.length === 0) return {}
-  const passed = await exceededBound(body, bounds)
-  if (passed === 'valuesMax') throw new ServiceError('too_large', `the body has more than ${bounds.valuesMax} values`)
-  if (passed === 'depthMax') {
-    throw new ServiceError('too_large', `the body is nested deeper than ${bounds.depthMax} levels`)
-  }
-  if (passed === 'fieldsMax') {
-    throw new ServiceError('too_large', `the body has an object with more than ${bounds.fieldsMax} fields`)
-  }
+  const isMarked = body.subarray(0, byteOrderMark.length).equals(byteOrderMark)
   let value: unknown
   try {
-    value = body.length > longBodyBytes ? await parseJsonObject(body) : JSON.parse(decoder.decode(body))
+    value = await parseJson(isMarked ? body.subarray(byteOrderMark.length) : body, bounds)
   } catch (error) {
-    const message = isServiceError(error) ? error.message : 'the body is not valid JSON'
-    throw new ServiceError('invalid_request', message, { cause: error })
+    if (error instanceof JsonBoundError) {
+      const excess = {
+        valuesMax: `has more than ${bounds.valuesMax} values`,
+        depthMax: `is nested deeper than ${bounds.depthMax} levels`,
+        fieldsMax: `has an object with more than ${bounds.fieldsMax} fields`,
+      }
+      throw new ServiceError('too_large', `the body ${excess[error.bound]}`, { cause: error })
+    }
+    throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
   }
   // Fastify's own `null` means that there was no body.
   if (value === null) throw new ServiceError('invalid_request', 'body: must not be null')

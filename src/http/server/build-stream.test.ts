@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import type { ServerResponse } from 'node:http'
 import { test, type TestContext } from 'node:test'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import { silentLog } from '../../lib/log.ts'
 import { streamBuild } from './build-stream.ts'
 import { defaultHttpLimits } from './config.ts'
 import { Streams } from './streams.ts'
+import { unreadAnswer } from './testing/unread-answer.ts'
 
 const limits = { ...defaultHttpLimits, streamStallMs: 100, eventStreamsPerOrganisationMax: 1 }
 /** More than the buffers of two sockets of the kernel take. */
@@ -18,19 +18,11 @@ type Work = Parameters<typeof streamBuild>[1]
 /** A client that asks for the events of a build and reads nothing. */
 async function ask(t: TestContext, streams: Streams, work: Work) {
   const { promise: answered, resolve } = Promise.withResolvers<ServerResponse>()
-  const server = createServer((_request, response) => {
+  const client = await unreadAnswer(t, (response) => {
     const reply = { raw: response, hijack: () => undefined, getHeaders: () => ({}) }
     const call = { reply, streams, deps: { log: silentLog }, limits, orgId: 'org_slow' }
     void streamBuild(call as unknown as Parameters<typeof streamBuild>[0], work).then(() => resolve(response))
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const client = connect((server.address() as AddressInfo).port, '127.0.0.1').on('error', () => undefined)
-  t.after(() => {
-    client.destroy()
-    server.close()
   })
-  client.pause()
-  client.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
   return { client, response: await answered }
 }
 

@@ -1,10 +1,13 @@
 import type { BuildEvent } from '../../image/index.ts'
+import { heartbeatMs } from '../../protocol/heartbeat.ts'
 import { sandboxErrorBody } from './errors.ts'
+import { beginEventStream } from './event-stream.ts'
+import { heartbeat } from './event-writer.ts'
 import { dropWhenStalled } from './least-rate.ts'
 import { onceClosed } from './once-closed.ts'
 import type { Call } from './route.ts'
+import { logStreamCaps } from './streams.ts'
 
-const keepAliveMs = 15_000
 /** A client that is so far behind gets no output of steps. */
 const bufferedBytesMax = 4 * 1024 * 1024
 
@@ -36,33 +39,22 @@ export async function streamBuild(
   call: Streamed,
   work: (follower: BuildFollower) => Promise<unknown>,
 ): Promise<undefined> {
-  const { reply, streams, deps, limits, orgId } = call
+  const { reply, streams, deps, limits } = call
   const response = reply.raw
-  const caps = [
-    { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
-    { of: 'the server', key: 'events', max: limits.eventStreamsMax },
-  ]
   // What is unsent is in memory, also when the build is over.
-  onceClosed(response, streams.open('events', caps))
+  onceClosed(response, streams.open('events', logStreamCaps(call)))
   const signal = goneSignal(call)
   const send = (event: string, data: object) => {
     begin()
     if (!response.destroyed) response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`)
   }
   const begin = () => {
-    if (response.headersSent || response.destroyed) return
-    reply.hijack()
-    response.writeHead(200, {
-      ...(reply.getHeaders() as Record<string, string>),
-      'content-type': 'text/event-stream; charset=utf-8',
-      'cache-control': 'no-cache',
-      'x-accel-buffering': 'no',
-    })
+    if (!response.headersSent && !response.destroyed) beginEventStream(reply)
   }
   const beat = setInterval(() => {
     begin()
-    if (!response.writableNeedDrain && !response.destroyed) response.write(': keepalive\n\n')
-  }, keepAliveMs)
+    if (!response.writableNeedDrain && !response.destroyed) response.write(heartbeat)
+  }, heartbeatMs)
   const onEvent = ({ event, ...data }: BuildEvent) => {
     if (event === 'build_log' || response.writableLength < bufferedBytesMax) send(event, data)
   }

@@ -1,38 +1,19 @@
 import { STATUS_CODES } from 'node:http'
 import { ServiceError, type ErrorCode } from '../../errors.ts'
+import { statusOf } from '../../lib/error-status.ts'
 import type { SessionErrorType } from '../../protocol/http/common.ts'
 
-/** The status of each code (docs/use/errors.md), and its type in the Sessions API, which has fewer. */
-const answers: Record<ErrorCode, readonly [statusCode: number, type: SessionErrorType]> = {
-  invalid_request: [400, 'invalid_request'],
-  build_failed: [400, 'invalid_request'],
-  unauthorized: [401, 'unauthorized'],
-  forbidden: [403, 'forbidden'],
-  scaling_locked: [403, 'forbidden'],
-  quota_exceeded: [403, 'forbidden'],
-  signature_invalid: [403, 'forbidden'],
-  signature_expired: [403, 'forbidden'],
-  not_found: [404, 'not_found'],
-  conflict: [409, 'conflict'],
-  oom_floor: [409, 'conflict'],
-  memory_not_restorable: [409, 'conflict'],
-  idempotency_key_conflict: [409, 'conflict'],
-  sandbox_stopped: [410, 'conflict'],
-  events_expired: [410, 'conflict'],
-  too_large: [413, 'invalid_request'],
-  patch_failed: [422, 'unavailable'],
-  rate_limited: [429, 'rate_limited'],
-  internal_error: [500, 'internal_error'],
-  not_implemented: [501, 'unavailable'],
-  nothing_listening: [502, 'unavailable'],
-  unavailable: [503, 'unavailable'],
-  no_capacity: [503, 'unavailable'],
-  full_checkpoint_unavailable: [503, 'unavailable'],
-  disk_full: [507, 'unavailable'],
-}
-
-export function statusOf(code: ErrorCode): number {
-  return answers[code][0]
+/** The type of an error in the Sessions API, by status; of all others `unavailable`. */
+const sessionTypes: Readonly<Record<number, SessionErrorType>> = {
+  400: 'invalid_request',
+  401: 'unauthorized',
+  403: 'forbidden',
+  404: 'not_found',
+  409: 'conflict',
+  410: 'conflict',
+  413: 'invalid_request',
+  429: 'rate_limited',
+  500: 'internal_error',
 }
 
 /** Seconds after which a repeat may succeed, where the error does not say. */
@@ -47,7 +28,7 @@ export interface ErrorAnswer {
 /** What a client gets for an error, in the shape of the half that `path` belongs to. An unknown error tells nothing. */
 export function errorAnswer(error: unknown, path: string): ErrorAnswer {
   const known = asServiceError(error)
-  const statusCode = statusOf(known.code)
+  const statusCode = statusOf[known.code]
   // An answer to HEAD has no other words.
   const headers: Record<string, string> = { 'x-error-code': known.code }
   if (statusCode === 429 || statusCode === 503) headers['retry-after'] = retryAfter(known.details['retryAfterSeconds'])
@@ -62,7 +43,7 @@ export function sandboxErrorBody(error: unknown): { error: string; code: ErrorCo
 }
 
 function sessionErrorBody({ code, message }: ServiceError): object {
-  return { error: { type: answers[code][1], code, message } }
+  return { error: { type: sessionTypes[statusOf[code]] ?? 'unavailable', code, message } }
 }
 
 export const brokenEscape =

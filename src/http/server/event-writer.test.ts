@@ -3,7 +3,7 @@ import { Writable } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
 import { test, type TestContext } from 'node:test'
 import type { StreamEvent } from '../../session/index.ts'
-import { sendEvents } from './event-writer.ts'
+import { sendBatches, sessionEncoding } from './event-writer.ts'
 
 /** A connection whose other end takes bytes only when the test says so. */
 class Client extends Writable {
@@ -39,7 +39,7 @@ async function sending(t: TestContext) {
   const client = new Client()
   let end: string | undefined
   const options = { gone: new AbortController().signal, stallMs: 60_000 }
-  void sendEvents(once(large), client, options).then((how) => (end = how))
+  void sendBatches(once(large), sessionEncoding, client, options).then((how) => (end = how))
   await turn()
   client.take(Infinity)
   await turn()
@@ -50,7 +50,7 @@ async function sending(t: TestContext) {
   return { client, tick, end: () => end }
 }
 
-test('a client that takes a large event slowly but steadily gets it whole, without comments in it', async (t) => {
+test('a client that takes a large event slowly but steadily gets it whole, without heartbeats in it', async (t) => {
   const { client, tick, end } = await sending(t)
   while (end() === undefined) {
     await tick(29_000)
@@ -62,7 +62,7 @@ test('a client that takes a large event slowly but steadily gets it whole, witho
   assert.equal(client.text, `retry: 3000\n\nid: 1\ndata: ${JSON.stringify(large.data)}\n\n`)
 })
 
-test('large events of many fast clients let others come between their parts, and no comment falls among them', async (t) => {
+test('large events of many fast clients let others come between their parts, and no heartbeat falls among them', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const texts: string[] = []
   let others = 0
@@ -84,7 +84,7 @@ test('large events of many fast clients let others come between their parts, and
           taken()
         },
       })
-      await sendEvents(once(large), client, { gone: new AbortController().signal, stallMs: 60_000 })
+      await sendBatches(once(large), sessionEncoding, client, { gone: new AbortController().signal, stallMs: 60_000 })
     }),
   )
   sent.abort()

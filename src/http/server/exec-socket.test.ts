@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import { WebSocket, WebSocketServer } from 'ws'
+import { eventually } from '../../lib/testing/eventually.ts'
 import { BodyBudget } from '../../lib/body-budget.ts'
 import type { Log } from '../../lib/log.ts'
 import type { Attachment, AttachmentEvent } from '../../sandbox/index.ts'
@@ -93,7 +94,7 @@ test('exec socket: two hundred thousand tiny frames for a process that reads not
   assert.equal(deaf.count(), 0)
 
   deaf.open()
-  while (deaf.count() < 200_000) await new Promise((resolve) => setTimeout(resolve, 20))
+  await eventually(() => deaf.count() >= 200_000)
   assert.equal(served.isPaused, false)
   assert.ok(deaf.bytes().equals(Buffer.from(Array.from({ length: 200_000 }, (_, index) => index % 251))))
   client.terminate()
@@ -110,7 +111,7 @@ test('exec socket: ignored frames are not queued: empty messages, other streams,
   assert.equal(heard(), 50_002)
   assert.equal(served.isPaused, false)
   deaf.open()
-  while (deaf.ends() === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  await eventually(() => deaf.ends() !== 0)
   assert.deepEqual([deaf.bytes(), deaf.ends()], [Buffer.of(7), 1])
   client.terminate()
 })

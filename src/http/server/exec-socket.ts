@@ -136,7 +136,7 @@ function carry(
   }
   streams.draining.addEventListener('abort', leave)
   if (streams.draining.aborted) leave()
-  const stopPings = keepAlive(socket)
+  const stopPings = pingWhileOpen(socket)
   socket.once('close', () => {
     stopPings()
     streams.draining.removeEventListener('abort', leave)
@@ -195,7 +195,7 @@ async function sendOutput(
   }
 }
 
-function keepAlive(socket: WebSocketLike): () => void {
+function pingWhileOpen(socket: WebSocketLike): () => void {
   let unanswered = 0
   let unsentBytes = 0
   socket.on('pong', () => {

@@ -1,12 +1,13 @@
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
-import { streamEventSchema } from '../../protocol/agent.ts'
 import { common } from '../../protocol/http/index.ts'
+import { streamEventSchema } from '../../protocol/stream-events.ts'
 import { routes as allRoutes } from '../routes/index.ts'
-import { isSessionPath, statusOf } from './errors.ts'
+import { isSessionPath } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
+import { statusOf } from '../../lib/error-status.ts'
 import { ownVersion } from '../../lib/version.ts'
 
 export type Json = null | boolean | number | string | Json[] | SchemaObject
@@ -16,8 +17,11 @@ export interface OpenApi extends SchemaObject {
   openapi: string
   info: SchemaObject
   paths: Record<string, SchemaObject>
-  components: { schemas: SchemaObject; securitySchemes: SchemaObject }
+  components: Components & { securitySchemes: SchemaObject }
 }
+
+/** What several operations share: they point here. */
+type Components = Record<'schemas' | 'responses' | 'parameters', SchemaObject>
 
 const description = `Atoll runs cloud sandboxes and AI-agent sessions.
 
@@ -28,22 +32,25 @@ answer again; one that says "not now" (404, 409, 429, 5xx) is not kept. A repeat
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
 export function openApi(routes: readonly Route[], version: string): OpenApi {
-  const schemas: SchemaObject = {}
+  const components: Components = { schemas: {}, responses: {}, parameters: {} }
   const paths: Record<string, SchemaObject> = {}
   for (const route of routes) {
     const path = route.path.replaceAll(/:(\w+)/g, '{$1}')
     const item = (paths[path] ??= {})
-    item[route.method.toLowerCase()] = operation(route, schemas)
+    item[route.method.toLowerCase()] = operation(route, components)
   }
   // No answer is of this schema: it is that of the lines of an event stream.
-  jsonSchema(streamEventSchema, 'output', schemas)
+  jsonSchema(streamEventSchema, 'output', components)
   return {
     openapi: '3.1.0',
     info: { title: 'Atoll', version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
     servers: [{ url: '/' }],
+    security: keyOnly,
     paths,
     components: {
-      schemas: Object.fromEntries(Object.entries(schemas).toSorted(([a], [b]) => (a < b ? -1 : 1))),
+      schemas: sorted(components.schemas),
+      responses: sorted(components.responses),
+      parameters: sorted(components.parameters),
       securitySchemes: {
         apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
         bearer: { type: 'http', scheme: 'bearer' },
@@ -54,24 +61,36 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
   }
 }
 
-function operation(route: Route, schemas: SchemaObject): SchemaObject {
+function sorted(object: SchemaObject): SchemaObject {
+  return Object.fromEntries(Object.entries(object).toSorted(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** Adds a part that has a name to the components, and points there. */
+function shared(components: Components, kind: keyof Components, name: string, part: Json): SchemaObject {
+  components[kind][name] = part
+  return { $ref: `#/components/${kind}/${name}` }
+}
+
+function operation(route: Route, components: Components): SchemaObject {
   return {
     operationId: route.id,
     tags: [route.tag],
     summary: route.summary,
     ...defined({ description: route.description }),
-    security: security(route),
-    parameters: parameters(route, schemas),
-    ...requestBody(route, schemas),
-    responses: responses(route, schemas),
+    ...security(route),
+    parameters: parameters(route, components),
+    ...requestBody(route, components),
+    responses: responses(route, components),
   }
 }
 
-function security({ auth, token }: Route): Json {
+/** Of operations that do not say otherwise. */
+const keyOnly = [{ apiKey: [] }, { bearer: [] }]
+
+function security({ auth, token }: Route): SchemaObject {
   const session = token === undefined ? [] : [{ sessionToken: [] }]
-  if (auth === 'key') return [{ apiKey: [] }, { bearer: [] }, ...session]
-  if (auth === 'key_or_query') return [{ apiKey: [] }, { bearer: [] }, { apiKeyInQuery: [] }, ...session]
-  return []
+  if (auth === 'key') return token === undefined ? {} : { security: [...keyOnly, ...session] }
+  return { security: auth === 'key_or_query' ? [...keyOnly, { apiKeyInQuery: [] }, ...session] : [] }
 }
 
 const pathParameters: Record<string, string> = {
@@ -92,30 +111,30 @@ const pathParameters: Record<string, string> = {
   snapshot: 'Name of the snapshot',
 }
 
-function parameters(route: Route, schemas: SchemaObject): Json {
-  const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => ({
-    name,
-    in: 'path',
-    ...defined({ description: pathParameters[name] }),
-    required: true,
-    schema: { type: 'string' },
-  }))
-  const key: Json[] = route.creates
-    ? [
-        {
-          name: 'Idempotency-Key',
-          in: 'header',
-          description: 'A repeat with the same key and body has no second effect',
-          schema: { type: 'string', maxLength: 255 },
-        },
-      ]
-    : []
-  return [...inPath, ...fields(route.query, 'query', schemas), ...fields(route.headers, 'header', schemas), ...key]
+const idempotencyKey = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description: 'A repeat with the same key and body has no second effect',
+  schema: { type: 'string', maxLength: 255 },
 }
 
-function fields(type: z.ZodType | undefined, where: 'query' | 'header', schemas: SchemaObject): Json[] {
+function parameters(route: Route, components: Components): Json {
+  const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => {
+    const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
+    return shared(components, 'parameters', name, { ...parameter, ...defined({ description: pathParameters[name] }) })
+  })
+  const key = route.creates ? [shared(components, 'parameters', idempotencyKey.name, idempotencyKey)] : []
+  return [
+    ...inPath,
+    ...fields(route.query, 'query', components),
+    ...fields(route.headers, 'header', components),
+    ...key,
+  ]
+}
+
+function fields(type: z.ZodType | undefined, where: 'query' | 'header', components: Components): Json[] {
   if (type === undefined) return []
-  const { properties = {}, required = [] } = jsonSchema(type, 'input', schemas) as {
+  const { properties = {}, required = [] } = jsonSchema(type, 'input', components) as {
     properties?: SchemaObject
     required?: string[]
   }
@@ -124,23 +143,32 @@ function fields(type: z.ZodType | undefined, where: 'query' | 'header', schemas:
   })
 }
 
-function requestBody(route: Route, schemas: SchemaObject): SchemaObject {
+function requestBody(route: Route, components: Components): SchemaObject {
   if (route.body === undefined) return {}
   const content: SchemaObject =
     route.body === 'raw'
       ? { '*/*': { schema: { type: 'string', format: 'binary' } } }
-      : { 'application/json': { schema: jsonSchema(route.body, 'input', schemas) } }
+      : { 'application/json': { schema: jsonSchema(route.body, 'input', components) } }
   return { requestBody: { required: route.body === 'raw' || !route.body.safeParse({}).success, content } }
 }
 
-function responses(route: Route, schemas: SchemaObject): SchemaObject {
+function responses(route: Route, components: Components): SchemaObject {
   const result: SchemaObject = {}
-  for (const [status, answer] of Object.entries(route.answers)) result[status] = response(answer, schemas)
-  const error = isSessionPath(route.path) ? common.sessionError : common.sandboxError
+  for (const [status, answer] of Object.entries(route.answers)) result[status] = response(answer, components)
   for (const [status, codes] of errorsByStatus(route)) {
-    result[status] ??= response({ description: codes.map((code) => `\`${code}\``).join(', '), body: error }, schemas)
+    result[status] ??= errorResponse(codes.toSorted(), isSessionPath(route.path), components)
   }
   return result
+}
+
+function errorResponse(codes: readonly ErrorCode[], isSession: boolean, components: Components): SchemaObject {
+  const words = codes.map((code) => code.replaceAll(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase()))
+  const answer = {
+    description: codes.map((code) => `\`${code}\``).join(', '),
+    body: isSession ? common.sessionError : common.sandboxError,
+  }
+  const name = `${isSession ? 'Session' : ''}${words.join('Or')}`
+  return shared(components, 'responses', name, response(answer, components))
 }
 
 /** What the route names, and what every request can meet before it gets there. */
@@ -154,10 +182,10 @@ function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   codes.add('unavailable')
   if (route.body !== undefined) codes.add('too_large')
   if (route.creates) codes.add('conflict').add('idempotency_key_conflict')
-  return Map.groupBy(codes, statusOf)
+  return Map.groupBy(codes, (code) => statusOf[code])
 }
 
-function response(answer: AnswerSpec, schemas: SchemaObject): SchemaObject {
+function response(answer: AnswerSpec, components: Components): SchemaObject {
   const headers = Object.entries(answer.headers ?? {}).map(([name, text]): [string, Json] => {
     return [name, { description: text, schema: { type: 'string' } }]
   })
@@ -168,7 +196,7 @@ function response(answer: AnswerSpec, schemas: SchemaObject): SchemaObject {
       ? {}
       : {
           content: {
-            ...(answer.body && { 'application/json': { schema: jsonSchema(answer.body, 'output', schemas) } }),
+            ...(answer.body && { 'application/json': { schema: jsonSchema(answer.body, 'output', components) } }),
             ...(answer.content && { [answer.content]: { schema: { type: 'string' } } }),
           },
         }),
@@ -176,7 +204,7 @@ function response(answer: AnswerSpec, schemas: SchemaObject): SchemaObject {
 }
 
 /** Moves named schemas to the components and points there. */
-function jsonSchema(type: z.ZodType, io: 'input' | 'output', schemas: SchemaObject): SchemaObject {
+function jsonSchema(type: z.ZodType, io: 'input' | 'output', components: Components): SchemaObject {
   const {
     $schema: _dialect,
     $defs = {},
@@ -184,11 +212,10 @@ function jsonSchema(type: z.ZodType, io: 'input' | 'output', schemas: SchemaObje
   } = z.toJSONSchema(type, { io }) as unknown as SchemaObject & {
     $defs?: SchemaObject
   }
-  for (const [name, definition] of Object.entries($defs)) schemas[name] = pointed(definition) as SchemaObject
+  for (const [name, definition] of Object.entries($defs)) components.schemas[name] = pointed(definition)
   const { id } = schema
   if (typeof id !== 'string') return pointed(schema) as SchemaObject
-  schemas[id] = pointed(schema)
-  return { $ref: `#/components/schemas/${id}` }
+  return shared(components, 'schemas', id, pointed(schema))
 }
 
 function pointed(value: Json): Json {
@@ -216,5 +243,19 @@ export function openApiDocument(): OpenApi {
 }
 
 export function openApiText(): string {
-  return `${JSON.stringify(openApiDocument(), null, 2)}\n`
+  return `${jsonLines(openApiDocument())}\n`
+}
+
+/** In characters. */
+const lineLength = 160
+
+/** What fits into a line is in one: two thirds of the size of a document with a line for each value, and as good to compare. */
+function jsonLines(value: Json, indent = ''): string {
+  const line = JSON.stringify(value)
+  if (value === null || typeof value !== 'object' || indent.length + line.length <= lineLength) return line
+  const inner = `${indent} `
+  const [open, close, items] = Array.isArray(value)
+    ? ['[', ']', value.map((item) => jsonLines(item, inner))]
+    : ['{', '}', Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${jsonLines(item, inner)}`)]
+  return `${open}\n${items.map((item) => inner + item).join(',\n')}\n${indent}${close}`
 }

@@ -19,11 +19,11 @@ export type { HostReport, HttpConfig, HttpDeps, HttpLimits } from './config.ts'
 export type { PreviewPort } from './config.ts'
 
 /** Longer than the idle time of common load balancers, so that they close a connection first. */
-const keepAliveMs = 75_000
+const idleConnectionMs = 75_000
 const headersMs = 30_000
 const sweepMs = 50
 /**
- * Clients vanish without closing: TCP keepalive probes start after this silence and drop the client some ten seconds later. Until then
+ * Clients vanish without closing: TCP probes start after this silence and drop the client some ten seconds later. Until then
  * its WebSocket or long poll keeps a sandbox awake.
  */
 const probeAfterMs = 30_000
@@ -99,7 +99,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
       // Uploads may take hours. JSON bodies have their own time limit.
       requestTimeout: 0,
       headersTimeout: headersMs,
-      keepAliveTimeout: keepAliveMs,
+      keepAliveTimeout: idleConnectionMs,
       maxHeaderSize: headerBytesMax,
       keepAlive: true,
       keepAliveInitialDelay: probeAfterMs,

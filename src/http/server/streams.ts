@@ -103,8 +103,8 @@ export function socketsKey(orgId: string): string {
   return `sockets of ${orgId}`
 }
 
-/** Bounds streams of the log together with those of sessions. */
-export function logStreamCaps({ limits, orgId }: Opened): StreamCap[] {
+/** Bounds streams of the log and of builds together with those of sessions. */
+export function logStreamCaps({ limits, orgId }: Omit<Opened, 'request'>): StreamCap[] {
   return [
     { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
     { of: 'the server', key: 'events', max: limits.eventStreamsMax },

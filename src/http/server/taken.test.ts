@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
-import { connect, type AddressInfo, type Socket } from 'node:net'
+import type { ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { LeastRate } from './least-rate.ts'
 import { taken } from './taken.ts'
+import { unreadAnswer } from './testing/unread-answer.ts'
 
 /** More than the buffers of two sockets of the kernel take. */
 const body = Buffer.alloc(24 * 1024 * 1024)
@@ -27,18 +27,10 @@ async function ask(
   wanted: LeastRate = options,
 ): Promise<Asked> {
   const { promise: over, resolve } = Promise.withResolvers<'sent' | 'cut off'>()
-  const server = createServer((_, response) => {
+  const client = await unreadAnswer(t, (response) => {
     void taken(response, wanted).then(() => resolve(response.writableFinished ? 'sent' : 'cut off'))
     answer(response)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const client = connect((server.address() as AddressInfo).port, '127.0.0.1').on('error', () => undefined)
-  t.after(() => {
-    client.destroy()
-    server.close()
   })
-  client.pause()
-  client.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
   return { client, over }
 }
 

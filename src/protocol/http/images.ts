@@ -57,6 +57,8 @@ export const step = z
   ])
   .meta({ id: 'ImageStep', description: 'One step of a build' })
 
+export type ImageStep = z.output<typeof step>
+
 const memoryMB = z.int().positive()
 
 export const manifest = z

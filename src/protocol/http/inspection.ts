@@ -6,9 +6,7 @@ export const listeners = z.array(
     .object({
       port: z.int().meta({ description: 'TCP port' }),
       url: z.string().meta({ description: 'Address under which a preview of the port answers' }),
-      address: z.string().optional().meta({
-        description: 'Address to which it is bound, such as `127.0.0.1`; absent from a sandbox of an older memory',
-      }),
+      address: z.string().meta({ description: 'Address to which it is bound, such as `127.0.0.1`' }),
       pid: z.int().optional().meta({ description: 'The process that listens, where it is known' }),
       command: z.string().optional().meta({ description: 'Its arguments, joined by spaces; at most 256 characters' }),
     })

@@ -161,7 +161,7 @@ export const criuOptions = [
  */
 const masksSaved = maskedFolders.map((path) => `external mnt[${path}]:${maskOf(path)}`)
 
-/** Likewise what shows a sandbox its limits, which is the host's. Memory of earlier versions has no such mount. */
+/** Likewise what shows a sandbox its limits, which is the host's. */
 const limitsSaved = `external mnt[/sys/fs/cgroup/${limitsName}]:limits`
 
 export function limitsRestored(folder: string): string {

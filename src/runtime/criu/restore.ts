@@ -12,7 +12,7 @@ import { lazyProcessesFile } from './lazy-pages.ts'
 import { faultIn, faultOf } from './reason.ts'
 
 const restoreTimeoutMs = 120_000
-/** Where a dump says what its processor could. There is none in dumps of earlier versions, and on ARM64. */
+/** Where a dump says what its processor could. There is none on ARM64. */
 const processorFile = 'cpuinfo.img'
 const fittingMax = 256
 
@@ -82,7 +82,7 @@ export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: 
   const masks = masksRestored(names.emptyDir)
   const limits = limitsRestored(names.limitsDir(owner.id))
   const options = [...criuOptions, ...masks, limits, `cgroup-root ${names.cgroup(owner.id)}`, `action-script ${script}`]
-  // Replaces the profile of an earlier version or another host. A process that had none keeps none.
+  // Replaces the profile of another version or another host. A process that had none keeps none.
   if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
   await withinRun(writeFile(criuConfigFile(names, owner.id), `${options.join('\n')}\n`))
 }

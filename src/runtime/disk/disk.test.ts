@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { refuses } from '../../lib/testing/refuses.ts'
 import { run } from '../command.ts'
 import { hostTool } from '../host/testing/host-tool.ts'
 import { DiskPool } from './index.ts'
@@ -39,6 +40,22 @@ test('pool: grows to its size, also after a crash between its file and its file 
   assert.equal(await sizeOf(pool(2 * gib)), 2 * gib)
   assert.equal(await sizeOf(pool(3 * gib)), 3 * gib)
   assert.equal(await sizeOf(pool(gib)), 3 * gib)
+})
+
+test('pool: one of another format is refused, and what is no pool is told by the mount', async () => {
+  const file = join(folder, 'other.img')
+  const other = new DiskPool({ hostd: hostTool, imageFile: file, mountDir: join(folder, 'other') })
+  for (const [found, words] of [
+    ['atoll', /has the format 'atoll' of a version of Atoll before 0\.1\.0.*: move the data directory away/],
+    ['atoll 99', /'atoll 99' of another version of Atoll/],
+  ] as const) {
+    await writeFile(file, '')
+    await truncate(file, gib / 4)
+    await run(['mkfs.btrfs', '--quiet', '--force', '--label', found, file])
+    await refuses(other.open(), 'unavailable', words)
+  }
+  await writeFile(file, 'no pool')
+  await refuses(other.open(), 'unavailable', /the disk pool cannot be opened/)
 })
 
 test('pool: a disk has a size though a flush runs into the timeout', async (t) => {

@@ -33,8 +33,12 @@ const cancelTimeoutMs = 120_000
 /** For the kernel to end a mount that nobody uses any more. */
 const abandonTimeoutMs = 60_000
 const abandonPollMs = 50
-/** Of the `InodeTemplates`, under the name that existing pools have. */
-export const templatesFolder = 'seeds'
+/** Of the `InodeTemplates`. */
+export const templatesFolder = 'templates'
+/** With the number of the format of pools; each change that an older or a newer server would misread raises it. */
+export const poolLabel = 'atoll 1'
+/** Where btrfs has its label (`struct btrfs_super_block` at 64 KiB), ended by a zero. */
+const label = { at: 65_536 + 0x12b, bytes: 256 }
 /** What imports of images under way have: their downloads, and layers that are not whole. */
 export const importsFolder = 'imports'
 /** The snapshots that backups copy, and those that the next one is compared with. */
@@ -71,6 +75,7 @@ export class DiskPool {
     const { imageFile, mountDir, bytes } = this.#options
     try {
       if (!(await exists(imageFile))) await this.#format()
+      await assertLabel(imageFile)
       await mkdir(mountDir, { recursive: true, mode: 0o700 })
       if (!(await isMounted(mountDir))) {
         const fileBytes = (bytes ?? 0) + spareBytes
@@ -88,7 +93,7 @@ export class DiskPool {
         if (device !== undefined) await run(['losetup', '--set-capacity', device])
         // A balance that a loss of power cut off goes on with the mount, and lets nothing change the size.
         await run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs }).catch(() => undefined)
-        // A full pool of before there was spare space keeps all of its file.
+        // A compaction that was cut off in a full pool may have left no room to shrink into: then all of the file stays in use.
         await shrinkToSpare(imageFile, mountDir).catch(() => run(['btrfs', 'filesystem', 'resize', 'max', mountDir]))
       }
       await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
@@ -307,9 +312,20 @@ export class DiskPool {
   }
 }
 
+/** Throws `unavailable` for a pool of another format. What is no pool at all is left to the mount, which says more. */
+async function assertLabel(imageFile: string): Promise<void> {
+  await using file = await open(imageFile)
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(label.bytes), 0, label.bytes, label.at)
+  const found = buffer.toString('latin1', 0, bytesRead).split('\0', 1)[0]!
+  if (found === poolLabel || !found.startsWith('atoll')) return
+  const whose = found === 'atoll' ? 'a version of Atoll before 0.1.0' : 'another version of Atoll'
+  const what = `the disk pool ${imageFile} has the format '${found}' of ${whose}, and this version reads '${poolLabel}'`
+  throw new ServiceError('unavailable', `${what}: move the data directory away and begin with a new one`)
+}
+
 /** mkfs looks through all loop devices of the machine, and fails where one of another program ends meanwhile. */
 async function makeFileSystem(file: string): Promise<void> {
-  const argv = ['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', 'atoll', file] as const
+  const argv = ['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', poolLabel, file] as const
   for (let attempt = 1; ; attempt += 1) {
     try {
       await run(argv, { timeoutMs: openTimeoutMs })

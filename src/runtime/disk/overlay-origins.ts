@@ -34,11 +34,6 @@ export async function adaptUpper(host: LowersHost, record: SandboxRecord): Promi
   await noteLowers(host, record, lowers)
 }
 
-/** Records the present layers and base of a disk; disks of earlier versions lack that. */
-export async function noteCurrentLowers(host: LowersHost, record: SandboxRecord): Promise<void> {
-  await noteLowers(host, record, await lowersOf(host, record))
-}
-
 /** The disk may be full. Without the file it is adapted once more. */
 async function noteLowers(host: LowersHost, record: SandboxRecord, lowers: string): Promise<void> {
   await writeFile(fileOf(host, record), lowers).catch(() => undefined)

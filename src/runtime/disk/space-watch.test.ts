@@ -3,12 +3,12 @@ import assert from 'node:assert/strict'
 import { rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { SmallDisk } from '../../../test/support/small-disk.ts'
 import { run } from '../command.ts'
 import { hostTool } from '../host/testing/host-tool.ts'
 import { DiskPool } from './index.ts'
 import { SpaceWatch } from './space-watch.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const mebibyte = 1024 ** 2
 
@@ -39,27 +39,23 @@ async function write(path: string, megabytes: number): Promise<void> {
   await run(['dd', 'if=/dev/zero', `of=${path}`, 'bs=1M', `count=${megabytes}`, 'conv=fsync'], { timeoutMs: 120_000 })
 }
 
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(20)
-}
-
 test('space: the reserve takes writes that the file system below has no room for, and sandboxes are frozen before its end', async (t) => {
   await using disk = await SmallDisk.make(3072)
   const { pool, watch, told } = await watched(t, disk.dataDir, 2048)
   assert.equal(watch.report.state, 'ok')
   watch.assertTakesData()
   await disk.fill(20)
-  await until(() => watch.report.state === 'low')
+  await eventually(() => watch.report.state === 'low')
   assert.throws(() => watch.assertTakesData(), { code: 'no_capacity' })
   watch.assertRuns()
   // Far more than is left below: a chunk and a half.
   await write(pool.path('one'), 200)
   await write(pool.path('two'), 100)
-  await until(() => watch.report.state === 'full')
+  await eventually(() => watch.report.state === 'full')
   assert.throws(() => watch.assertRuns(), { code: 'no_capacity' })
-  await until(() => told.includes('freeze'))
+  await eventually(() => told.includes('freeze'))
   await disk.empty()
-  await until(() => watch.report.state === 'ok')
+  await eventually(() => watch.report.state === 'ok')
   watch.assertTakesData()
   assert.equal(told.at(-2), 'the disk is ok')
   assert.equal(told.at(-1), 'thaw')
@@ -75,7 +71,7 @@ test('space: blocks of chunks that btrfs has given back go back to the file syst
   const before = await used()
   await rm(pool.path('large'))
   await pool.flush()
-  await until(async () => (await used()) < before - 500 * mebibyte)
+  await eventually(async () => (await used()) < before - 500 * mebibyte)
 })
 
 test('space: a pause of this process is no silence of the disk', async (t) => {

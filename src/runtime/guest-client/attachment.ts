@@ -163,8 +163,8 @@ export class GuestAttachment implements Attachment {
   async #serve(first: Joined): Promise<void> {
     try {
       for (let joined = first; ; joined = await this.#rejoin()) {
-        const resumable = this.#resumeInput(joined.answer)
-        await this.#converse(joined.connection, resumable)
+        this.#resumeInput(joined.answer)
+        await this.#converse(joined.connection)
         if (this.#state !== 'open') return
         if (joined.connection.frozen === 'hibernate') throw asleep()
       }
@@ -185,23 +185,16 @@ export class GuestAttachment implements Attachment {
     return joined
   }
 
-  /** False for an older guest, which does not report taken input. */
-  #resumeInput({ taken, inputEnded = false }: AttachAnswer): boolean {
-    if (taken === undefined) {
-      if (!this.#input.settled || this.#input.endSent)
-        throw new ServiceError('unavailable', 'the sandbox was saved while input was on its way')
-      return false
-    }
+  #resumeInput({ taken, inputEnded }: AttachAnswer): void {
     if (!this.#input.resume(taken, inputEnded)) throw nonsense('input taken that was never sent')
-    return true
   }
 
   /** Serves one connection until the process or the attachment ends, or a freeze takes it. */
-  async #converse(connection: GuestConnection, resumable: boolean): Promise<void> {
+  async #converse(connection: GuestConnection): Promise<void> {
     const sending = this.#send(connection)
     let closing: Promise<void> | undefined
     connection.onFreeze(() => {
-      closing = this.#letGo(connection, resumable)
+      closing = this.#letGo(connection)
     })
     try {
       await this.#receive(connection)
@@ -216,9 +209,9 @@ export class GuestAttachment implements Attachment {
   }
 
   /** Gives the connection up within the grace of the freeze. */
-  async #letGo(connection: GuestConnection, resumable: boolean): Promise<void> {
+  async #letGo(connection: GuestConnection): Promise<void> {
     this.#changed.notify()
-    const comesBack = connection.frozen === 'checkpoint' && resumable
+    const comesBack = connection.frozen === 'checkpoint'
     // A client that comes back is told what was taken; any other must wait for the receipts.
     if (!comesBack) await this.#atMost(settleMs, () => this.#input.settled || connection.closed)
     if (comesBack && !connection.closed) {

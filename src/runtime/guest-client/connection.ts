@@ -1,8 +1,7 @@
 import type { Duplex } from 'node:stream'
 import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import { exceededBound, type JsonBounds } from '../../lib/json.ts'
-import { parseJsonObject } from '../../lib/json-values.ts'
+import { type JsonBounds, JsonBoundError, parseJson } from '../../lib/json-values.ts'
 import { firstFault } from '../../lib/first-fault.ts'
 import { FairYield } from '../../lib/async/fair-yield.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
@@ -291,16 +290,12 @@ class Deadline {
   }
 }
 
-/**
- * Checks an answer: throws its fault, or `unavailable` for an answer of another shape. A guest's `internal_error`, which only
- * older guests send, is `unavailable` too: it is no fault of this server.
- */
+/** Checks an answer: throws its fault, or `unavailable` for an answer of another shape. */
 export async function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): Promise<T> {
-  const value = await parseJson(bytes, answerBounds)
+  const value = await readJson(bytes, answerBounds)
   const fault = guestFaultSchema.safeParse(value, firstFault)
   if (fault.success) {
     const { code, message } = fault.data
-    if (code === 'internal_error') throw new ServiceError('unavailable', `the sandbox failed: ${message}`)
     throw new ServiceError(code, message)
   }
   return check(value, schema)
@@ -311,7 +306,7 @@ export async function parseValue<T>(
   schema: z.ZodType<T>,
   bounds: JsonBounds = answerBounds,
 ): Promise<T> {
-  return check(await parseJson(bytes, bounds), schema)
+  return check(await readJson(bytes, bounds), schema)
 }
 
 export function check<T>(value: unknown, schema: z.ZodType<T>): T {
@@ -320,16 +315,12 @@ export function check<T>(value: unknown, schema: z.ZodType<T>): T {
   return result.data
 }
 
-async function parseJson(bytes: Buffer, bounds: JsonBounds): Promise<unknown> {
-  if (bytes.length > shortBytes && (await exceededBound(bytes, bounds)) !== undefined) {
-    throw nonsense('its answer has too many values')
-  }
+async function readJson(bytes: Buffer, bounds: JsonBounds): Promise<unknown> {
   try {
-    // A line is an object, and may be longer than a frame.
-    if (bytes.length > payloadBytesMax) return await parseJsonObject(bytes)
-    return JSON.parse(bytes.toString('utf8'))
+    return bytes.length > shortBytes ? await parseJson(bytes, bounds) : JSON.parse(bytes.toString('utf8'))
   } catch (error) {
-    throw nonsense('its answer is not JSON', error)
+    const isTooMuch = error instanceof JsonBoundError
+    throw nonsense(isTooMuch ? 'its answer has too many values' : 'its answer is not JSON', error)
   }
 }
 

@@ -12,7 +12,8 @@ import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import type { ReadFileOptions } from '../../sandbox/ports/guest.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -214,7 +215,7 @@ test('files: a link that is swapped while a user reads never shows more than tha
   await writeFile(own, 'of nobody')
   const swapping = execFile('sh', ['-c', `while ln -sfn ${own} ${link} && ln -sfn ${secret} ${link}; do :; done`])
   try {
-    await eventually('the link is there', async () => (await readlink(link).catch(() => '')) !== '')
+    await eventually(async () => (await readlink(link).catch(() => '')) !== '', { what: 'the link is there' })
     const seen = new Set<string>()
     for (let round = 0; round < 300; round++) {
       const text = await read(link, { user: 'nobody' }).catch((error: unknown) =>
@@ -235,10 +236,10 @@ test('files: a body that breaks off leaves the old file and nothing else', async
   const body = new PassThrough()
   const writing = guest.writeFile(path, body)
   body.write(Buffer.alloc(3 << 20))
-  await eventually('the upload has begun', async () => (await temporaries()).length === 1)
+  await eventually(async () => (await temporaries()).length === 1, { what: 'the upload has begun' })
   body.destroy(new Error('the client went away'))
   await assert.rejects(writing, /the client went away/)
-  await eventually('nothing is left', async () => (await temporaries()).length === 0)
+  await eventually(async () => (await temporaries()).length === 0, { what: 'nothing is left' })
   assert.equal(await readFile(path, 'utf8'), 'old')
 })
 
@@ -248,9 +249,9 @@ test('files: a connection that breaks in an upload leaves the old file', async (
   const socket = await machine.dial()
   socket.write(`${JSON.stringify({ op: 'write', path })}\n`)
   socket.write(Buffer.from([1, 0, 0, 1, 0, 65]))
-  await eventually('the upload has begun', async () => (await temporaries()).length === 1)
+  await eventually(async () => (await temporaries()).length === 1, { what: 'the upload has begun' })
   socket.destroy()
-  await eventually('nothing is left', async () => (await temporaries()).length === 0)
+  await eventually(async () => (await temporaries()).length === 0, { what: 'nothing is left' })
   assert.equal(await readFile(path, 'utf8'), 'old')
 })
 
@@ -311,7 +312,7 @@ test('files: only a regular file is read or replaced', async () => {
   execFileSync('mkfifo', [fifo])
   const socket = join(folder, 'socket')
   const server = createServer().listen(socket)
-  await eventually('it listens', async () => server.listening)
+  await eventually(async () => server.listening, { what: 'it listens' })
   for (const path of [fifo, socket, '/dev/null', '/dev/zero']) {
     await refuses(read(path), 'invalid_request', /not a regular file/)
     await refuses(guest.stat(path), 'invalid_request', /not a regular file/)
@@ -472,7 +473,7 @@ test('files: a tree deeper than the longest path is removed, without files left 
   const files = await machine.openFiles()
   await guest.remove(deep)
   await refuses(guest.stat(deep), 'not_found')
-  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left' })
 })
 
 test('files: a reader that stops early leaves nothing open in the guest', async () => {
@@ -485,7 +486,7 @@ test('files: a reader that stops early leaves nothing open in the guest', async 
   }
   const { body } = await guest.readFile(join(folder, 'large'))
   body.destroy()
-  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left' })
 })
 
 test('files: a file that becomes shorter while it is read breaks the body', async () => {

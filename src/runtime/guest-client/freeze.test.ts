@@ -11,7 +11,8 @@ import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { Attachment, Guest } from '../../sandbox/ports/guest.ts'
 import { createGuest, guestConnections } from './index.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 /** Stands for a driver: a dump is a stop of the guest's process, and asks for what a real one does. */
 class Freezer {
@@ -248,7 +249,7 @@ test('freeze: a hibernation ends an attachment after its received output, and an
     for await (const event of attachment) if (event.type === 'output') text += event.data.toString()
   })()
   const ended = assert.rejects(reading, /put to sleep/)
-  await eventually('its output has come', async () => text === '123')
+  await eventually(async () => text === '123', { what: 'its output has come' })
   assert.ok(await freezer.freeze('hibernate'))
   await ended
   const next = await guest.attach('asleep', { offset: 3 })
@@ -283,7 +284,7 @@ test('freeze: a download without a reader is not requested again', async () => {
   const frozen = freezer.freeze('checkpoint', 2000, 100)
   // The stream reads ahead, so it waits for the thaw by now.
   while (body.read() !== null);
-  await eventually('it asks again', async () => freezer.dials > dialsBefore)
+  await eventually(async () => freezer.dials > dialsBefore, { what: 'it asks again' })
   body.destroy()
   await frozen
   await sleep(100)

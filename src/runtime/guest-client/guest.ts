@@ -29,7 +29,7 @@ import type {
   SystemProcess,
   WriteFileOptions,
 } from '../../sandbox/ports/guest.ts'
-import { isServiceError, ServiceError } from '../../errors.ts'
+import { isServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { BodyBudget } from '../../lib/body-budget.ts'
 import { defined } from '../../lib/defined.ts'
@@ -80,8 +80,6 @@ const systemProcessItems: Items<GuestSystemProcess, SystemProcess> = {
   convert: systemProcess,
   countMax: 4096,
 }
-/** Ports of a guest of an earlier version that are asked for one by one. */
-const checkedPortsMax = 64
 
 /** The client of the guest of one sandbox. */
 export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): Guest {
@@ -168,7 +166,6 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
         await lookUp({ op: 'check-port', port }, okSchema, signal)
       } catch (error) {
         connection.destroy()
-        if (isUnknownOperation(error)) return undefined
         throw error
       }
       connection.off('freeze', onFreeze)
@@ -192,13 +189,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     async run(request, { waitMs, bytesMax, signal }) {
-      try {
-        return await reopen((connection) => runProcess(connection, { request, waitMs, bytesMax, signal }), signal)
-      } catch (error) {
-        if (!isUnknownOperation(error)) throw error
-        const { process } = await ask({ op: 'spawn', ...request }, processAnswerSchema)
-        return { process: processInfo(process) }
-      }
+      return reopen((connection) => runProcess(connection, { request, waitMs, bytesMax, signal }), signal)
     },
 
     async processes() {
@@ -255,33 +246,19 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     async listeners() {
-      const { listeners, ports } = await lookUp({ op: 'ports', listeners: true }, listenersSchema)
-      if (listeners !== undefined) {
-        return listeners.map(({ port, address, pid, command: line }) => {
-          return { port, address, ...defined({ pid, command: line?.toWellFormed() }) }
-        })
-      }
-      const open: { port: number }[] = []
-      for (const port of ports.toSorted((a, b) => a - b).slice(0, checkedPortsMax)) {
-        try {
-          await command({ op: 'check-port', port })
-          open.push({ port })
-        } catch (error) {
-          // A guest that does not know the question cannot tell a private port from others.
-          if (isUnknownOperation(error)) return []
-          if (!isServiceError(error, 'forbidden')) throw error
-        }
-      }
-      return open
+      const { listeners } = await lookUp({ op: 'ports', listeners: true }, listenersSchema)
+      return listeners.map(({ port, address, pid, command: line }) => {
+        return { port, address, ...defined({ pid, command: line?.toWellFormed() }) }
+      })
     },
 
     systemProcesses: () =>
       look(async (connection) => {
         await connection.ask({ op: 'system-processes' }, okSchema, { timeoutMs: timeouts.answerMs })
         return readEntries(connection, systemProcessItems, collection)
-      }).catch(asNotImplemented),
+      }),
 
-    systemSignal: (pid, signal) => command({ op: 'system-signal', pid, signal }).catch(asNotImplemented),
+    systemSignal: (pid, signal) => command({ op: 'system-signal', pid, signal }),
 
     async dial(port, signal) {
       const direct = await connectDirectly(port, signal)
@@ -293,17 +270,6 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       return connect(dial, detached, signal)
     },
   }
-}
-
-function asNotImplemented(error: unknown): never {
-  if (!isUnknownOperation(error)) throw error
-  const message = 'the memory of this sandbox is of an older version, which cannot do this: reboot it'
-  throw new ServiceError('not_implemented', message, { cause: error })
-}
-
-/** The guest is older, in a saved memory. */
-function isUnknownOperation(error: unknown): boolean {
-  return isServiceError(error, 'invalid_request') && error.message.startsWith('op: unknown operation')
 }
 
 export interface GuestConfiguration {

@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { connect, createServer } from 'node:net'
 import { after, test } from 'node:test'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { createGuest } from './index.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 /** In a pid namespace of its own, so that it sees and signals its own processes alone. */
 const machine = await GuestProcess.start({ asInit: true })
@@ -22,10 +20,13 @@ time.sleep(1000)
 async function listening(id: string, address: string, privatePorts = false): Promise<number> {
   await guest.spawn({ id, argv: ['python3', '-c', server, address], envs: {}, privatePorts })
   let port = 0
-  await eventually('it listens', async () => {
-    port = Number((await guest.output(id)).stdout.toString())
-    return port > 0
-  })
+  await eventually(
+    async () => {
+      port = Number((await guest.output(id)).stdout.toString())
+      return port > 0
+    },
+    { what: 'it listens' },
+  )
   return port
 }
 
@@ -44,9 +45,12 @@ test('listeners: an address, the process and its command are told, and private p
 
 test('system processes: all are listed, by whomever they were started, with what they use', async () => {
   await guest.spawn({ id: 'outer', argv: ['sh', '-c', 'sleep 1001 & sleep 1002'], envs: {}, user: 'nobody' })
-  await eventually('both sleep', async () => {
-    return (await guest.systemProcesses()).filter(({ command }) => command.startsWith('sleep 100')).length === 2
-  })
+  await eventually(
+    async () => {
+      return (await guest.systemProcesses()).filter(({ command }) => command.startsWith('sleep 100')).length === 2
+    },
+    { what: 'both sleep' },
+  )
   const all = await guest.systemProcesses()
   const { pid } = await guest.process('outer')
   const inner = all.filter(({ command }) => command.startsWith('sleep 100'))
@@ -64,9 +68,12 @@ test('system processes: all are listed, by whomever they were started, with what
 
 test('system processes: a command of any bytes is text', async () => {
   await guest.spawn({ id: 'bytes', argv: ['bash', '-c', "exec -a $'a\\xff\\x1bb' sleep 1003"], envs: {} })
-  await eventually('it sleeps', async () => {
-    return (await guest.systemProcesses()).some(({ command }) => command === 'a\u{fffd}\u{fffd}b 1003')
-  })
+  await eventually(
+    async () => {
+      return (await guest.systemProcesses()).some(({ command }) => command === 'a\u{fffd}\u{fffd}b 1003')
+    },
+    { what: 'it sleeps' },
+  )
 })
 
 test('system signal: it ends that process; PID 1 and an agent are refused, and what is gone is not found', async () => {
@@ -78,32 +85,4 @@ test('system signal: it ends that process; PID 1 and an agent are refused, and w
   await refuses(guest.systemSignal(1, 9), 'forbidden')
   await guest.spawn({ id: 'agent', argv: ['sleep', '1000'], envs: {}, privatePorts: true })
   await refuses(guest.systemSignal((await guest.process('agent')).pid, 9), 'forbidden')
-})
-
-test('inspection: a guest of an earlier version tells its ports, and says that it knows no more', async () => {
-  const older = createServer((socket) => {
-    socket.once('data', (line: Buffer) => {
-      const { op, port } = JSON.parse(line.toString()) as { op: string; port?: number }
-      const fault = { ok: false, code: 'invalid_request', message: `op: unknown operation '${op}'` }
-      const secret = { ok: false, code: 'forbidden', message: 'port 80 belongs to the agent' }
-      const answer =
-        op === 'ports'
-          ? { ok: true, ports: [80, 22] }
-          : op !== 'check-port'
-            ? fault
-            : port === 80
-              ? secret
-              : { ok: true }
-      socket.end(`${JSON.stringify(answer)}\n`)
-    })
-  })
-  older.listen(0, '127.0.0.1')
-  await once(older, 'listening')
-  const address = older.address()
-  assert.ok(address !== null && typeof address === 'object')
-  const guestOfBefore = createGuest(async () => connect(address.port, '127.0.0.1'))
-  assert.deepEqual(await guestOfBefore.listeners(), [{ port: 22 }])
-  await refuses(guestOfBefore.systemProcesses(), 'not_implemented')
-  await refuses(guestOfBefore.systemSignal(7, 15), 'not_implemented')
-  older.close()
 })

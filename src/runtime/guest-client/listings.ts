@@ -14,7 +14,7 @@ import {
 import { ServiceError } from '../../errors.ts'
 import { TimeSlice } from '../../lib/async/time-slice.ts'
 import { BodyBudget } from '../../lib/body-budget.ts'
-import type { JsonBounds } from '../../lib/json.ts'
+import type { JsonBounds } from '../../lib/json-values.ts'
 import { sortedInSlices } from '../../lib/sorted.ts'
 import { fileStat } from './port-values.ts'
 

@@ -8,7 +8,8 @@ import { test } from 'node:test'
 import { configureGuest } from './guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import { createGuest } from './index.ts'
-import { connectLocally, eventually, GuestProcess } from './testing/guest-process.ts'
+import { connectLocally, GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -54,26 +55,7 @@ test('dial: a server on either loopback or on an own address is reached', async 
   }
 })
 
-/** The answers that a guest of an earlier version gives: it does not know the question, and dials. */
-async function olderGuest() {
-  const server = createServer((socket) => {
-    socket.once('data', (line: Buffer) => {
-      const isKnown = (JSON.parse(String(line)) as { op: string }).op === 'dial'
-      const unknown = { ok: false, code: 'invalid_request', message: "op: unknown operation 'check-port'" }
-      socket.write(`${JSON.stringify(isKnown ? { ok: true } : unknown)}\n`)
-      socket.end(isKnown ? 'through the guest' : '')
-    })
-  })
-  const port = await listen(server, '127.0.0.1')
-  const dial = async () => {
-    const socket = await connectLocally(port)
-    assert.ok(socket)
-    return socket
-  }
-  return { server, dial }
-}
-
-test('dial: past the guest, or through it where it alone can connect or is older', async () => {
+test('dial: past the guest, or through it where it alone can connect', async () => {
   const server = createServer((socket) => socket.end('direct'))
   const port = await listen(server, '127.0.0.1')
   const opened: Socket[] = []
@@ -86,10 +68,7 @@ test('dial: past the guest, or through it where it alone can connect or is older
   assert.equal(direct, opened[0])
   assert.equal(await text(direct), 'direct')
   await createGuest(() => machine.dial(), { connect: async () => undefined }).dial(port)
-  const older = await olderGuest()
-  assert.equal(await text(await createGuest(older.dial, { connect }).dial(port)), 'through the guest')
-  assert.equal(opened[1]?.destroyed, true)
-  for (const one of [server, older.server]) one.close()
+  server.close()
 })
 
 test('dial: a connection that a freeze meets before the guest has answered is made again, or refused to sleep', async () => {
@@ -165,18 +144,18 @@ test('dial: the end of either side closes the other', async () => {
   const port = await listen(server, '127.0.0.1')
   const files = await machine.openFiles()
   const first = await guest.dial(port)
-  await eventually('the server has it', async () => accepted.length === 1)
+  await eventually(async () => accepted.length === 1, { what: 'the server has it' })
   first.destroy()
-  await eventually('the server side is closed', async () => accepted[0]?.destroyed === true)
+  await eventually(async () => accepted[0]?.destroyed === true, { what: 'the server side is closed' })
 
   const second = await guest.dial(port)
-  await eventually('the server has it', async () => accepted.length === 2)
+  await eventually(async () => accepted.length === 2, { what: 'the server has it' })
   accepted[1]?.resetAndDestroy()
   second.resume()
   await once(second, 'end')
   second.destroy()
   server.close()
-  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left' })
 })
 
 test('dial: an http agent keeps dialled connections alive', async () => {
@@ -246,7 +225,7 @@ test('connections: all can be closed at any time, and the guest listens on', asy
       .map((socket) => once(socket, 'readable')),
   )
   for (const socket of sockets) socket.destroy()
-  await eventually('the guest has let go', async () => (await machine.openFiles()) <= files)
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'the guest has let go' })
   assert.equal((await guest.process('busy')).running, true)
   await guest.release('busy')
   server.close()

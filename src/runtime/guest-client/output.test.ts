@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Attachment, AttachmentEvent } from '../../sandbox/ports/guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -106,7 +107,9 @@ test('output: a lossless process waits for acknowledgements and loses no byte of
   const expected = await machine.run(['sh', '-c', `${script} | sha256sum`])
   await guest.spawn({ id: 'lossless', argv: ['sh', '-c', script], envs: {}, keep: 'lossless', keepBytes })
 
-  await eventually('the log is full', async () => (await guest.output('lossless')).stdout.length === keepBytes)
+  await eventually(async () => (await guest.output('lossless')).stdout.length === keepBytes, {
+    what: 'the log is full',
+  })
   await sleep(200)
   const waiting = await guest.output('lossless')
   assert.deepEqual([waiting.stdout.length, waiting.truncated], [keepBytes, false])
@@ -141,13 +144,13 @@ test('output: a lossless process ends without acknowledgements', async () => {
 
 test('attachment: several clients follow a process, each at its own offset', async () => {
   await guest.spawn({ id: 'many', argv: ['sh', '-c', 'echo a; read x; echo b'], envs: {}, stdin: true })
-  await eventually('the first line is there', async () => (await guest.output('many')).stdout.length === 2)
+  await eventually(async () => (await guest.output('many')).stdout.length === 2, { what: 'the first line is there' })
   const clients = await Promise.all([0, 0, 2].map((offset) => guest.attach('many', { offset })))
   assert.equal((await guest.process('many')).attachedClients, 3)
   await clients[0]?.write(Buffer.from('go\n'))
   const outputs = await Promise.all(clients.map(async (client) => text(await all(client))))
   assert.deepEqual(outputs, ['a\nb\n', 'a\nb\n', 'b\n'])
-  await eventually('all have left', async () => (await guest.process('many')).attachedClients === 0)
+  await eventually(async () => (await guest.process('many')).attachedClients === 0, { what: 'all have left' })
 })
 
 test('attachment: the input of a client that does not read its output is taken', async () => {
@@ -160,7 +163,9 @@ test('attachment: the input of a client that does not read its output is taken',
   await using slow = await guest.attach('slow')
   const fast = guest.attach('slow').then(all)
   await slow.write(Buffer.from('\n'))
-  await eventually('the window is full', async () => (await guest.output('slow')).stdout.length === 1024 * 1024)
+  await eventually(async () => (await guest.output('slow')).stdout.length === 1024 * 1024, {
+    what: 'the window is full',
+  })
   await slow.write(Buffer.from('\n'))
   for (const events of await Promise.all([all(slow), fast])) {
     assert.ok(text(events).endsWith('\n2000000\nend\n'))
@@ -222,14 +227,14 @@ test('attachment: an abort ends it with the reason and disconnects it', async ()
   const attachment = await guest.attach('aborted', { signal: controller.signal })
   setTimeout(() => controller.abort(new Error('enough')), 30)
   await assert.rejects(all(attachment), /enough/)
-  await eventually('it has left', async () => (await guest.process('aborted')).attachedClients === 0)
+  await eventually(async () => (await guest.process('aborted')).attachedClients === 0, { what: 'it has left' })
   await guest.release('aborted')
 })
 
 test('attachment: the end of the reading loop disconnects it', async () => {
   await guest.spawn({ id: 'left', argv: ['sh', '-c', 'echo x; sleep 1000'], envs: {} })
   for await (const event of await guest.attach('left')) if (event.type === 'output') break
-  await eventually('it has left', async () => (await guest.process('left')).attachedClients === 0)
+  await eventually(async () => (await guest.process('left')).attachedClients === 0, { what: 'it has left' })
   await guest.release('left')
 })
 
@@ -238,7 +243,7 @@ test('terminal: it has its size, takes a new one, and input as typed', async () 
   await guest.spawn({ id: 'pty', argv: ['sh', '-c', script], envs: {}, pty: { cols: 100, rows: 30 } })
   assert.equal((await guest.process('pty')).pty, true)
   await using attachment = await guest.attach('pty')
-  await eventually('it asks', async () => (await guest.output('pty')).stdout.toString() === '30 100\r\n')
+  await eventually(async () => (await guest.output('pty')).stdout.toString() === '30 100\r\n', { what: 'it asks' })
   await guest.resize('pty', 120, 40)
   await attachment.write(Buffer.from('hello\n'))
   const output = text(await all(attachment), 'stdout')

@@ -4,7 +4,8 @@ import { type AddressInfo, createServer } from 'node:net'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
 import { createGuest } from './index.ts'
-import { connectLocally, eventually, GuestProcess } from './testing/guest-process.ts'
+import { connectLocally, GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -55,15 +56,18 @@ async function plant(id: string, privatePorts?: boolean): Promise<Record<string,
   const argv = ['python3', '-c', tree, 'agent']
   await guest.spawn({ id, argv, envs, ...(privatePorts === undefined ? {} : { privatePorts }) })
   let said: string[][] = []
-  await eventually('all parts listen', async () => {
-    const { stdout } = await guest.output(id)
-    said = stdout
-      .toString()
-      .trim()
-      .split('\n')
-      .map((line) => line.split(' '))
-    return said.length === parts.length
-  })
+  await eventually(
+    async () => {
+      const { stdout } = await guest.output(id)
+      said = stdout
+        .toString()
+        .trim()
+        .split('\n')
+        .map((line) => line.split(' '))
+      return said.length === parts.length
+    },
+    { what: 'all parts listen' },
+  )
   return Object.fromEntries(said.map(([part, port]) => [part, Number(port)]))
 }
 
@@ -120,11 +124,11 @@ test('private ports: they end with the process, and nothing that listens is told
   const ports = await plant('ends', true)
   const { agent = 0 } = ports
   await guest.signal('ends', 9)
-  await eventually('it has ended', async () => !(await guest.process('ends')).running)
+  await eventually(async () => !(await guest.process('ends')).running, { what: 'it has ended' })
   assert.equal(await at(agent), 'nothing_listening')
   const other = `import socket; s = socket.create_server(('127.0.0.1', ${agent})); c, _ = s.accept(); c.sendall(b'other')`
   await guest.spawn({ id: 'other', argv: ['python3', '-c', other], envs: {} })
-  await eventually('another one listens there', async () => (await at(agent)) === 'other')
+  await eventually(async () => (await at(agent)) === 'other', { what: 'another one listens there' })
 })
 
 test('private ports: a process whose programs come and go all the time costs others no connection', async () => {

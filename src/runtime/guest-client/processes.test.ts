@@ -7,7 +7,8 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ProcessInfo, SpawnRequest } from '../../sandbox/ports/guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -203,7 +204,7 @@ test('process: a timeout kills its group and other groups of the session, and an
     const { exitCode, timedOut } = await run(argv, { timeoutMs: 300 })
     assert.deepEqual([exitCode, timedOut], [124, true])
     const child = Number(await readFile(file, 'utf8'))
-    await eventually('the child is dead', async () => !(await lives(child)))
+    await eventually(async () => !(await lives(child)), { what: 'the child is dead' })
   }
   // A timeout that is not over leaves the exit code.
   assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
@@ -229,7 +230,7 @@ test('process: release kills and removes it', async () => {
   const { pid } = await guest.spawn({ id: 'gone', argv: ['sleep', '1000'], envs: {} })
   await guest.release('gone')
   await refuses(guest.process('gone'), 'not_found')
-  await eventually('it is dead', async () => !(await lives(pid)))
+  await eventually(async () => !(await lives(pid)), { what: 'it is dead' })
 })
 
 test('process: a process without clients ends after maxRunAfterDisconnectMs, and not while one is attached', async () => {
@@ -246,7 +247,7 @@ test('process: background children do not delay its end, and live on', async () 
   const file = join(machine.folder, 'background')
   const result = await shell(`(sleep 0.6; echo late; touch ${file}) & echo started`)
   assert.deepEqual([result.exitCode, result.stdout], [0, 'started\n'])
-  await eventually('the background job wrote', async () => existsSync(file))
+  await eventually(async () => existsSync(file), { what: 'the background job wrote' })
   await guest.release(result.id)
 })
 
@@ -270,9 +271,9 @@ test('process: a thousand short processes leave no zombie, no file and no thread
     for (const id of ids) assert.equal((await guest.process(id, 20_000)).exitCode, 0)
     await Promise.all(ids.map((id) => guest.release(id)))
   }
-  await eventually('no child is left', async () => (await machine.children()).length === 0)
-  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
-  await eventually('no thread is left', async () => (await machine.threads()) <= threads)
+  await eventually(async () => (await machine.children()).length === 0, { what: 'no child is left' })
+  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left' })
+  await eventually(async () => (await machine.threads()) <= threads, { what: 'no thread is left' })
 })
 
 test('process: the number of ended ones with taken output is bounded', async () => {
@@ -316,12 +317,15 @@ test('process: output of an unreported end is retained, acknowledged or not', as
   await refuses(other.guest.spawn({ id: 'late', ...request }), 'unavailable')
   await using attachment = await other.guest.attach('early-0')
   await attachment.acknowledge(bytes)
-  await eventually('there is room', async () => {
-    return other.guest.spawn({ id: 'late', ...request }).then(
-      () => true,
-      () => false,
-    )
-  })
+  await eventually(
+    async () => {
+      return other.guest.spawn({ id: 'late', ...request }).then(
+        () => true,
+        () => false,
+      )
+    },
+    { what: 'there is room' },
+  )
 })
 
 test('process: the OOM killer prefers it to the guest', async () => {
@@ -347,17 +351,20 @@ test('process: a guest as PID 1 reaps orphans, and its end ends all', async () =
   const argv = ['sh', '-c', '(setsid sleep 0.1 &) ; (setsid sleep 1000 &) ; echo $PPID']
   const orphans = await other.run(argv)
   assert.deepEqual([orphans.exitCode, orphans.stdout.toString()], [0, '1\n'])
-  await eventually('the orphan is gone, not a zombie', async () => {
-    const stats = (await other.run(['sh', '-c', 'cat /proc/[0-9]*/stat'])).stdout.toString()
-    return stats.match(/\(sleep\) S 1 /g)?.length === 1 && !/\) Z /.test(stats)
-  })
+  await eventually(
+    async () => {
+      const stats = (await other.run(['sh', '-c', 'cat /proc/[0-9]*/stat'])).stdout.toString()
+      return stats.match(/\(sleep\) S 1 /g)?.length === 1 && !/\) Z /.test(stats)
+    },
+    { what: 'the orphan is gone, not a zombie' },
+  )
   // Signals from inside do not reach it, and from outside it goes down in order.
   assert.equal((await other.run(['sh', '-c', 'kill -9 1; kill -STOP 1; sleep 0.1'])).exitCode, 0)
   const children = await other.children()
   assert.equal(children.length, 1)
   // It may end before it answers.
   other.guest.spawn({ id: 'term', argv: ['sh', '-c', 'kill -TERM 1; sleep 1000'], envs: {} }).catch(() => {})
-  await eventually('it has ended', async () => !other.alive)
+  await eventually(async () => !other.alive, { what: 'it has ended' })
 })
 
 test('process: at the end of the guest a program has time to finish, and a terminal hangs up', async () => {
@@ -370,10 +377,10 @@ test('process: at the end of the guest a program has time to finish, and a termi
     await other.guest.spawn({ id: 'gentle', argv, envs: {} })
     const onTerminal = `trap '' TERM; trap 'echo done > ${out}/terminal; exit' HUP; touch ${out}/pty; while :; do sleep 0.05; done`
     await other.guest.spawn({ id: 'pty', argv: ['sh', '-c', onTerminal], envs: {}, pty: { cols: 80, rows: 24 } })
-    await eventually('both run', async () => existsSync(`${out}/ready`) && existsSync(`${out}/pty`))
+    await eventually(async () => existsSync(`${out}/ready`) && existsSync(`${out}/pty`), { what: 'both run' })
     if (asInit) {
       other.guest.spawn({ id: 'end', argv: ['kill', '-TERM', '1'], envs: {} }).catch(() => {})
-      await eventually('it has ended', async () => !other.alive)
+      await eventually(async () => !other.alive, { what: 'it has ended' })
     }
     await other[Symbol.asyncDispose]()
     assert.equal(await readFile(`${out}/child`, 'utf8'), 'done\n', `as init: ${asInit}`)
@@ -387,6 +394,6 @@ test('process: the end of the guest ends it', async () => {
   const argv = ['sh', '-c', 'trap "" TERM HUP; while :; do sleep 1; done']
   const { pid } = await other.guest.spawn({ id: 'x', argv, envs: {} })
   await other[Symbol.asyncDispose]()
-  await eventually('it is dead', async () => !(await lives(pid)))
+  await eventually(async () => !(await lives(pid)), { what: 'it is dead' })
   await assert.rejects(other.dial(), /ENOENT/)
 })

@@ -6,7 +6,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Attachment } from '../../sandbox/ports/guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest, folder } = machine
@@ -50,7 +51,7 @@ function marking(name: string, bytes = 8 * mebibyte): { argv: string[]; mark: st
 
 test('readers: 30 MB arrive whole, from the first byte on, however late the first reader comes', async () => {
   await guest.spawn({ id: 'late', argv: floodArgv, envs: {}, readerMs: 60_000 })
-  await eventually('the log is full', async () => (await guest.output('late')).stdout.length === mebibyte)
+  await eventually(async () => (await guest.output('late')).stdout.length === mebibyte, { what: 'the log is full' })
   assert.deepEqual(await readAll(await guest.attach('late')), { ...floodText, exitCode: 0 })
 })
 
@@ -59,7 +60,9 @@ test('readers: several read the same output whole, and the slowest counts', asyn
   const readers = await Promise.all(Array.from({ length: 3 }, () => guest.attach('several')))
   const slow = await guest.attach('several')
   const others = readers.map(readAll)
-  await eventually('the window is full', async () => (await guest.output('several')).stdout.length === mebibyte)
+  await eventually(async () => (await guest.output('several')).stdout.length === mebibyte, {
+    what: 'the window is full',
+  })
   assert.equal((await guest.process('several')).running, true)
   assert.deepEqual(await readAll(slow), { ...floodText, exitCode: 0 })
   for (const read of others) assert.deepEqual(await read, { ...floodText, exitCode: 0 })
@@ -157,7 +160,7 @@ test('readers: one that is let go holds nobody else, and another goes on where i
     (async () => {
       for await (const event of stopped) {
         if (event.type === 'output') reached = event.offset + event.data.length
-        await eventually('it was let go', async () => (await guest.process('two')).exitCode === 0)
+        await eventually(async () => (await guest.process('two')).exitCode === 0, { what: 'it was let go' })
       }
     })(),
     'unavailable',

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Duplex, duplexPair } from 'node:stream'
+import type { Duplex } from 'node:stream'
 import { test } from 'node:test'
 import type { SpawnRequest } from '../../sandbox/ports/guest.ts'
-import { runToEnd } from '../../sandbox/process.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import { createGuest } from './index.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { GuestProcess } from './testing/guest-process.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -86,37 +86,10 @@ test('run: a connection that breaks is reported, and the process is not started 
     return connection
   })
   const refused = refuses(broken.run(request, options), 'unavailable')
-  await eventually('it has started', async () => (await times()) === 1)
+  await eventually(async () => (await times()) === 1, { what: 'it has started' })
   for (const connection of connections) connection.destroy()
   await refused
   assert.equal((await guest.process(request.id, 20_000)).exitCode, 0)
   assert.equal(String((await guest.output(request.id)).stdout), 'done\n')
   assert.deepEqual([connections.length, await times()], [1, 1])
-})
-
-/** A guest from before `run`: it gets another name for that operation. */
-async function dialOlder(): Promise<Duplex> {
-  const socket = await machine.dial()
-  const [client, between] = duplexPair()
-  between.once('data', (chunk: Buffer) => {
-    socket.write(chunk.toString().replace('"op":"run"', '"op":"later"'))
-    between.pipe(socket)
-  })
-  between.once('close', () => socket.destroy())
-  socket.on('error', () => undefined).pipe(between)
-  return client
-}
-
-test('run: a guest that does not know it starts the process once, and its end is asked for', async () => {
-  const older = createGuest(dialOlder)
-  const { request, times } = counted('sleep 0.1; echo done; exit 6')
-  const { process, output } = await older.run(request, options)
-  assert.deepEqual([process.running, output], [true, undefined])
-  assert.equal((await older.process(request.id, 20_000)).exitCode, 6)
-  await older.release(request.id)
-  const ended = await runToEnd(older, shell('echo well; exit 7'), undefined, () => older.output(`run-${runs}`))
-  assert.deepEqual([ended.exitCode, String(ended.output.stdout)], [7, 'well\n'])
-  await refuses(older.process(`run-${runs}`), 'not_found')
-  assert.equal(await times(), 1)
-  await refuses(older.run({ ...shell('true'), cwd: '/nonexistent' }, options), 'invalid_request', /^cwd/)
 })

@@ -1,6 +1,5 @@
 import { finished, type Readable } from 'node:stream'
 import type { z } from 'zod'
-import { ServiceError } from '../../errors.ts'
 import { frameKind, payloadBytesMax, writeSchema, writtenSchema } from '../../protocol/guest.ts'
 import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
@@ -32,8 +31,8 @@ export async function storeFile(
         return { connection: opened, bytes: answer.bytes }
       })
       try {
-        if (bytes !== undefined && bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
-        const written = await sendOn(connection, source, bytes !== undefined, timeouts)
+        if (bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
+        const written = await sendOn(connection, source, timeouts)
         if (written.bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
         if (written.paused === undefined) return written.bytes
         resume = written.paused
@@ -47,12 +46,7 @@ export async function storeFile(
 }
 
 /** Sends until the body ends or a freeze comes, and returns the guest's result. */
-async function sendOn(
-  connection: GuestConnection,
-  source: UploadSource,
-  canPause: boolean,
-  timeouts: Timeouts,
-): Promise<Written> {
+async function sendOn(connection: GuestConnection, source: UploadSource, timeouts: Timeouts): Promise<Written> {
   const wait = { timeoutMs: timeouts.idleMs }
   let finish: 'end' | 'pause' | undefined
   connection.onFreeze(() => source.wake())
@@ -71,7 +65,6 @@ async function sendOn(
       } else if (connection.frozen === 'hibernate') {
         throw asleep()
       } else if (connection.frozen !== undefined) {
-        if (!canPause) throw new ServiceError('unavailable', 'the sandbox was saved during the upload')
         finish = 'pause'
         return connection.send(frameKind.pause, Buffer.alloc(0), wait)
       }

@@ -1,8 +1,8 @@
+import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { readdir, readFile, rename } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../../lib/async/retry.ts'
-import { ServiceError } from '../../errors.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { allDone } from '../cleanup.ts'
 import { run } from '../command.ts'
@@ -97,7 +97,7 @@ export class PoolBackups {
       await pool.flush()
       const isMemory = ({ path }: Listed) => path === memoryFolder
       const memory = (await this.#list()).find(isMemory)
-      if (memory === undefined) throw notFreezable()
+      assert(memory !== undefined, 'the pool has saved memory in a subvolume')
       if (isChanged(memory)) ids.set(memoryFolder, await this.#freeze(memoryFolder))
       const result = await during()
       await pool.flush()
@@ -231,9 +231,4 @@ export class PoolBackups {
 /** The name of a snapshot that is not kept yet, and of what is received of its stream. */
 export function draftOf(id: string): string {
   return `${draftPrefix}${id}`
-}
-
-function notFreezable(): ServiceError {
-  const what = 'the disk pool was made by an earlier version, which kept saved memory in a plain folder'
-  return new ServiceError('conflict', `${what}: move the data directory away and begin with a new one`)
 }

@@ -15,7 +15,8 @@ import { mountVolumes } from './volumes.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64
-const hostsBytes = 256
+/** A process that holds one of these files open is only restored where the file is as long as it was, also in another subnet. */
+const [hostsBytes, resolvConfBytes] = [256, 64]
 const mebibyte = 1024 * 1024
 const busyTimeoutMs = 1_000
 const busyPollMs = 10
@@ -134,10 +135,9 @@ function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string>
       '',
     ]
       .join('\n')
-      // A process that holds it open is only restored where the file is as long as it was.
       .padEnd(hostsBytes, '\n'),
     hostname: `${record.id}\n`,
-    'resolv.conf': `nameserver ${subnet.gatewayAddress}\n`.padEnd(record.resolvConfBytes ?? 0, '\n'),
+    'resolv.conf': `nameserver ${subnet.gatewayAddress}\n`.padEnd(resolvConfBytes, '\n'),
     'machine-id': `${createHash('sha256').update(`machine ${record.id} ${record.rangeStart}`).digest('hex').slice(0, 32)}\n`,
   }
 }

@@ -9,7 +9,7 @@ import { removeFence } from './fence.ts'
 import type { Launcher } from './launcher.ts'
 import { writeLimits } from './limit-files.ts'
 import { limitProcesses } from './limits.ts'
-import { basedOn, freshEtc, newGeneration, type SandboxRecord } from './records.ts'
+import { basedOn, newGeneration, type SandboxRecord } from './records.ts'
 
 /** A cold start. A failure leaves nothing. */
 export async function startFirst(
@@ -32,7 +32,7 @@ export async function startFirst(
     ...disk,
     ...inventory.claim(),
     ...(from === undefined
-      ? { ...current, layers: [], generation: newGeneration(), ...freshEtc }
+      ? { ...current, layers: [], generation: newGeneration() }
       : basedOn(from, current, bootId())),
     ...kind,
   }

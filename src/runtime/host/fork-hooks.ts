@@ -25,11 +25,7 @@ const messageCharsMax = 200
 const executable = 0o111
 
 /** What a restore is to do before the processes of a fork go on. */
-export function forkSign(
-  { images, cgroups, names }: OpenHost,
-  { id, generation }: SandboxRecord,
-): ForkSign | undefined {
-  if (generation === undefined) return undefined
+export function forkSign({ images, cgroups, names }: OpenHost, { id, generation }: SandboxRecord): ForkSign {
   const groups = cgroups.memberFiles(names.cgroup(id)).map((file) => dirname(file))
   return { hostTool: hostToolIn(images.path), generation, hooksDir, groups }
 }
@@ -40,7 +36,6 @@ export async function showGeneration(
   { id, rangeStart, generation }: SandboxRecord,
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
-  if (generation === undefined) return
   const process = ['--pid', String(pid), '--start', String(startTicks)]
   await hostd
     .runTool(['fork-generation', ...process, '--owner', String(rangeStart), '--value', generation])
@@ -55,7 +50,7 @@ export async function runForkHooks(host: OpenHost, { id, generation }: SandboxRe
   const { hostd, names, cgroups, log } = host
   try {
     const guest = createGuest((signal) => dialSocket(hostd, names.guestSocket(id), signal))
-    const failures = await failuresOf(guest, { ATOLL_FORK_GENERATION: generation ?? '' })
+    const failures = await failuresOf(guest, { ATOLL_FORK_GENERATION: generation })
     if (failures.length > 0) log(`hooks of sandbox ${id} have failed: ${failures.join('; ')}`)
     return failures.length > 0 ? failures.join('; ') : undefined
   } catch (error) {

@@ -1,11 +1,9 @@
 import { realpath } from 'node:fs/promises'
-import { basename, dirname, normalize } from 'node:path'
+import { basename, normalize } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { Inventory } from './inventory.ts'
-import type { SandboxRecord } from './records.ts'
 
 /** Of the commands that the server asks for, as in `hostd/Cargo.toml`; a change of them changes it. */
 export const hostdVersion = '0.2.0'
@@ -16,8 +14,7 @@ type Kind = keyof typeof insides
 
 /**
  * Root file system, guest and agent of a sandbox, which a later upgrade does not change: each the name of a folder in the image
- * folder, such as `base-<hash>`. In records of earlier versions, and where a link of the image folder leads out of it, each is the
- * absolute path of what is mounted.
+ * folder, such as `base-<hash>`; where a link of the image folder leads out of it, the absolute path of what is mounted.
  */
 export interface Images {
   base: string
@@ -80,14 +77,6 @@ export class ImageFolder {
     }
   }
 
-  /** A reference without a path where it has one that leads into the image folder. */
-  async named(reference: string, kind: Kind): Promise<string> {
-    const folder = insides[kind] === '' ? reference : dirname(reference)
-    if (!reference.startsWith('/') || inside(folder, kind) !== reference) return reference
-    const name = basename(folder)
-    return namePattern.test(name) && dirname(folder) === (await realpath(this.path)) ? name : reference
-  }
-
   async #linked(link: string, kind: Kind): Promise<string | undefined> {
     const folder = await realpath(`${this.path}/${link}`).catch(() => undefined)
     if (folder === undefined || !(await exists(inside(folder, kind)))) return undefined
@@ -95,40 +84,6 @@ export class ImageFolder {
     // The link may lead out of the image folder, to an image that has no name in there.
     const isNamed = namePattern.test(name) && (await realpath(`${this.path}/${name}`).catch(() => '')) === folder
     return isNamed ? name : inside(folder, kind)
-  }
-}
-
-/**
- * Replaces paths by names in records of earlier versions, so that the data directory can be used with another image folder. A
- * failure is logged and leaves the path, which works. `settle` is called before the record of a sandbox changes.
- */
-export async function nameImages(
-  { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
-  images: ImageFolder,
-  settle: (record: SandboxRecord) => Promise<void>,
-  log: (message: string) => void,
-): Promise<void> {
-  const attempt = (id: string, work: () => Promise<void>) =>
-    work().catch((error: unknown) => log(`the record of ${id} keeps paths of images: ${String(error)}`))
-  const baseOf = async ({ base }: Pick<Images, 'base'>) => ({ base: await images.named(base, 'base') })
-  const programsOf = async ({ guest, agent }: Omit<Images, 'base'>) => ({
-    guest: await images.named(guest, 'guest'),
-    ...defined({ agent: agent && (await images.named(agent, 'agent')) }),
-  })
-  const isNamed = (record: object, named: object) => JSON.stringify(named) === JSON.stringify(record)
-  for (const record of sandboxes.all()) {
-    const named = { ...record, ...(await baseOf(record)), ...(await programsOf(record)) }
-    if (isNamed(record, named)) continue
-    await attempt(record.id, async () => {
-      await settle(record)
-      await sandboxes.put(named)
-    })
-  }
-  for (const record of checkpoints.all()) {
-    const { memory } = record
-    const named = { ...record, ...(await baseOf(record)) }
-    if (memory !== undefined) named.memory = { ...memory, ...(await programsOf(memory)) }
-    if (!isNamed(record, named)) await attempt(record.id, () => checkpoints.put(named))
   }
 }
 

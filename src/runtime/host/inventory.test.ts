@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Subnet } from '../network/index.ts'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { Inventory, savedMemory, type InventoryOptions } from './inventory.ts'
-import { checkpointRecord } from './testing/records.ts'
+import { checkpointRecord, sandboxRecord } from './testing/records.ts'
 
 const manyRecords = 2_000
 
@@ -47,7 +47,7 @@ test('claim: the error beyond the last address names ATOLL_SUBNET', () => {
   const { slots } = new Subnet('10.200.0.0/28')
   const inventory = makeInventory({ slots })
   for (let number = 1; number <= slots; number += 1) {
-    inventory.sandboxes.adopt({ id: `sb-${number}`, ...inventory.claim(), base: '/', guest: '/', layers: [] })
+    inventory.sandboxes.adopt(sandboxRecord(`sb-${number}`, 0, inventory.claim()))
   }
   assert.equal(new Set(inventory.sandboxes.all().map(({ slot }) => slot)).size, 13)
   assert.throws(() => inventory.claim(), { code: 'no_capacity', message: /ATOLL_SUBNET/ })
@@ -74,7 +74,7 @@ test('inventory: removals, claims and look-ups do not scan all records', async (
     inventory.checkpoints.adopt(Object.defineProperty(checkpointRecord(`cp-${index}`), 'layers', layers))
   }
   const claimed = inventory.claim()
-  inventory.sandboxes.adopt({ id: 'sb-1', ...claimed, base: '/', guest: '/', layers: layersOf(manyRecords) })
+  inventory.sandboxes.adopt(sandboxRecord('sb-1', 0, { ...claimed, layers: layersOf(manyRecords) }))
   looks = 0
   assert.equal(inventory.isReferenced(`cp-${manyRecords}`), true)
   await inventory.sandboxes.remove('sb-1')

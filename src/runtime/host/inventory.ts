@@ -78,7 +78,7 @@ export class Inventory {
     await this.quarantine.load()
     const unreadable: Quarantined[] = []
     for (const kind of ['sandbox', 'checkpoint'] as const) {
-      for (const id of await this.recordsOf(kind).load()) unreadable.push({ kind, id, reason: 'unreadable' })
+      for (const found of await this.recordsOf(kind).load()) unreadable.push({ kind, reason: 'unreadable', ...found })
     }
     return unreadable
   }
@@ -140,8 +140,8 @@ export class Inventory {
   }
 
   /** Returns the record of an item that can be put in force again. Throws `conflict` with the reason otherwise. */
-  async recordToTakeBack({ kind, id, file, record }: QuarantineItem): Promise<SandboxRecord | CheckpointRecord> {
-    if (record === undefined) throw new ServiceError('conflict', `the record in ${file} cannot be read`)
+  async recordToTakeBack({ kind, id, file, record, fault }: QuarantineItem): Promise<SandboxRecord | CheckpointRecord> {
+    if (record === undefined) throw new ServiceError('conflict', `the record in ${file} cannot be read: ${fault}`)
     if (await exists(this.recordsOf(kind).file(id)))
       throw new ServiceError('conflict', `there is another ${kind} ${id}`)
     if (!('slot' in record)) return record

@@ -17,7 +17,7 @@ export async function makeLimitFiles(host: OpenHost, spec: SandboxSpec, diskByte
   await Promise.all([writeLimits(host, spec, 'w'), writeDiskUse(host.names, spec.id, diskBytes, 'w')])
 }
 
-/** Changes the files of a running sandbox; it may be of an earlier version, and have none. */
+/** Changes the files of a sandbox. One that does not run, or ends meanwhile, has none. */
 export async function writeLimits(
   { names, traits }: OpenHost,
   spec: SandboxSpec,

@@ -7,7 +7,6 @@ import { WorkGroups } from '../cgroups/work-groups.ts'
 import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
-import { noteCurrentLowers } from '../disk/overlay-origins.ts'
 import { renumberCopies } from '../disk/renumber.ts'
 import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
@@ -15,7 +14,7 @@ import { findTraits } from '../oci/container-config.ts'
 import type { DriverContext, OpenHost } from './context.ts'
 import { leaveFailedPool } from './failed-pool.ts'
 import { removeFence } from './fence.ts'
-import { nameImages, resolveHostTool } from './image-folder.ts'
+import { resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { anyRuns, showLimits } from './running.ts'
@@ -55,7 +54,6 @@ export async function openHost(
       adopt: (record) => running.adopt(cgroups, record),
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
     })
-    await nameImages(inventory, images, (record) => noteCurrentLowers(host, record), log)
     await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
     await cgroups.divideProcessors(names.cgroupRoot)

@@ -105,7 +105,8 @@ test('quarantine: an unreadable record keeps its disk and all layers, and is tak
   await writeFile(file, text.slice(0, 20))
   const report = await host.start()
   assert.deepEqual(report.lost, ['sb-21'])
-  assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: 'sb-21', reason: 'unreadable' }])
+  const fault = 'it is damaged'
+  assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: 'sb-21', reason: 'unreadable', fault }])
   const left = async () => [
     ...(await host.disksOf('sb-21')),
     ...(await host.layers()),
@@ -117,10 +118,26 @@ test('quarantine: an unreadable record keeps its disk and all layers, and is tak
   assert.deepEqual((await host.start()).takenBack, [])
   assert.deepEqual(await left(), ['sb-21', 'cp-deleted', 'sb-21.abcd'])
   const [item] = await quarantinedIn(host.dataDir)
-  assert.equal(item?.record, undefined)
+  assert.deepEqual([item?.record, item?.fault], [undefined, fault])
   await writeFile(item?.file ?? '', text)
   const mended = await host.start()
   assert.deepEqual([mended.takenBack, mended.dormant.length], [['sb-21'], 21])
+})
+
+test('quarantine: records without a format keep their disks, and the refusal of many says why they cannot be read', async (t) => {
+  const host = await makeHost(t, [])
+  const strip = async (id: string) => {
+    const file = `${host.dataDir}/sandboxes/${id}.json`
+    const { format: _, ...record } = JSON.parse(await readFile(file, 'utf8')) as { format: number }
+    await writeFile(file, JSON.stringify(record))
+  }
+  await strip('sb-1')
+  const [one] = (await host.start()).quarantined
+  assert.match(one?.fault ?? '', /^it has no format: a version of Atoll before 0\.1\.0 has written it$/)
+  assert.deepEqual(await host.disksOf('sb-1'), ['sb-1'])
+  for (const id of host.manyIds.slice(1)) await strip(id)
+  const words = /\d+ whose record cannot be read \(it has no format: a version of Atoll before 0\.1\.0 has written it\)/
+  await assert.rejects(host.start(), { code: 'unavailable', message: words })
 })
 
 test('quarantine: a disk or layer without a record is kept', async (t) => {

@@ -30,13 +30,12 @@ export async function quarantinedIn(dataDir: string): Promise<QuarantineItem[]> 
     const [, since = '', kind, reason, id = ''] = namePattern.exec(name) ?? []
     if (kind === undefined) continue
     const item = { kind, reason, id, since: new Date(since), file: `${folder}/${name}` } as QuarantineItem
-    const record = await recordOf(item)
-    items.push({ ...item, ...defined({ record }) })
+    items.push({ ...item, ...(await readItem(item)) })
   }
   return items
 }
 
-async function recordOf({ kind, id, file }: QuarantineItem): Promise<QuarantineItem['record']> {
+async function readItem({ kind, id, file }: QuarantineItem): Promise<Pick<QuarantineItem, 'record' | 'fault'>> {
   const text = await readFile(file, 'utf8').catch(() => '')
   return kind === 'sandbox' ? readSandboxRecord(text, id) : readCheckpointRecord(text, id)
 }

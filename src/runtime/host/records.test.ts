@@ -3,7 +3,7 @@ import { readdir, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
-import { readCheckpointRecord, readSandboxRecord, Records, type ReadRecord } from './records.ts'
+import { readCheckpointRecord, readSandboxRecord, recordFormat, Records, textOf, type ReadRecord } from './records.ts'
 import { checkpointRecord, sandboxRecord } from './testing/records.ts'
 
 interface Word {
@@ -12,8 +12,9 @@ interface Word {
 }
 
 const readWord: ReadRecord<Word> = (text, id) => {
-  const word = text.endsWith('}') ? (JSON.parse(text) as Word) : undefined
-  return word?.id === id ? word : undefined
+  if (!text.endsWith('}')) return { fault: 'it is damaged' }
+  const { format: _, ...record } = JSON.parse(text) as Word & { format?: number }
+  return record.id === id ? { record } : { fault: 'it is of another' }
 }
 
 async function makeRecords(t: TestContext) {
@@ -35,7 +36,13 @@ test('records: survive a restart; load returns unreadable ids and removes nothin
   await writeFile(`${folder}/sb-4.json`, '{"id":"sb-4"')
   await writeFile(`${folder}/sb-5.json`, '{"id":"sb-1"}')
   await writeFile(`${folder}/notes.txt`, 'of an operator')
-  assert.deepEqual((await again.load()).toSorted(), ['sb-4', 'sb-5'])
+  assert.deepEqual(
+    (await again.load()).toSorted((one, other) => one.id.localeCompare(other.id)),
+    [
+      { id: 'sb-4', fault: 'it is damaged' },
+      { id: 'sb-5', fault: 'it is of another' },
+    ],
+  )
   assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'changed' }])
   assert.deepEqual((await readdir(folder)).toSorted(), [...kept, 'sb-3.json.new'].toSorted())
   await again.removeTemporaryFiles()
@@ -95,18 +102,26 @@ test('update: changes the record written last, and brings no removed one back', 
   assert.deepEqual([records.all(), again.all()], [[], []])
 })
 
-test('records: text that is no complete record of the id is unreadable', () => {
+test('records: text that is no complete record of the id and of this format is unreadable, with what it lacks', () => {
   const sandbox = sandboxRecord('sb-1', 1)
-  assert.deepEqual(readSandboxRecord(JSON.stringify(sandbox), 'sb-1'), sandbox)
-  const changes = [{ layers: undefined }, { slot: '1' }, { layers: [null] }]
-  for (const value of [...changes.map((change) => ({ ...sandbox, ...change })), {}, null])
-    assert.equal(readSandboxRecord(JSON.stringify(value), 'sb-1'), undefined)
-  for (const text of ['', '\0\0\0', '{"id":"sb-1"']) assert.equal(readSandboxRecord(text, 'sb-1'), undefined)
-  assert.equal(readSandboxRecord(JSON.stringify(sandbox), 'sb-2'), undefined)
+  assert.deepEqual(readSandboxRecord(textOf(sandbox), 'sb-1'), { record: sandbox })
+  const faultOf = (text: string, id = 'sb-1') => {
+    const found = readSandboxRecord(text, id)
+    return 'fault' in found ? found.fault : undefined
+  }
+  for (const change of [{ layers: undefined }, { slot: '1' }, { layers: [null] }, { generation: undefined }]) {
+    assert.equal(faultOf(textOf({ ...sandbox, ...change })), `it lacks a valid ${Object.keys(change).join()}`)
+  }
+  for (const text of ['', '\0\0\0', '{"id":"sb-1"', 'null', '1']) assert.equal(faultOf(text), 'it is damaged')
+  assert.equal(faultOf(textOf(sandbox), 'sb-2'), 'it is that of "sb-1"')
+  assert.match(faultOf(JSON.stringify(sandbox)) ?? '', /has no format: a version of Atoll before 0\.1\.0/)
+  const later = faultOf(textOf({ ...sandbox, format: recordFormat + 1 })) ?? ''
+  assert.match(later, new RegExp(`has format ${recordFormat + 1}, and this version reads format ${recordFormat}`))
 
   const checkpoint = checkpointRecord('cp-1')
-  assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
-  assert.equal(readCheckpointRecord(JSON.stringify({ ...checkpoint, memory: {} }), 'cp-1'), undefined)
+  assert.deepEqual(readCheckpointRecord(textOf(checkpoint), 'cp-1'), { record: checkpoint })
+  const withoutFolder = readCheckpointRecord(textOf({ ...checkpoint, memory: { guest: '/' } }), 'cp-1')
+  assert.deepEqual(withoutFolder, { fault: 'it lacks a valid memory' })
 })
 
 test('records: writes and removals wait while a backup has all permits for changes', async (t) => {

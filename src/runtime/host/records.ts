@@ -31,10 +31,8 @@ export interface SandboxRecord extends Images {
   disk?: string
   /** What the next start restores. Absent while it runs, and when the next start boots. */
   memory?: SavedMemory
-  /** See `freshEtc`. */
-  resolvConfBytes?: number
-  /** What `/run/atoll/fork-generation` says in it: {@link newGeneration}. Absent in sandboxes of earlier versions. */
-  generation?: string
+  /** What `/run/atoll/fork-generation` says in it: {@link newGeneration}. */
+  generation: string
   /** It waits for an owner, with these sizes: no database knows it, and `open` removes it. */
   warm?: Pick<SandboxSpec, 'cpuCount' | 'memoryMb' | 'diskMb'>
 }
@@ -60,7 +58,7 @@ export interface SavedMemory {
 export interface CheckpointRecord {
   id: string
   kind: CheckpointKind
-  /** Its source. Absent in imported images and in those of earlier versions. */
+  /** Its source. Absent in imported images. */
   sandboxId?: string
   base: string
   /** Newest first; the first is the checkpoint's own, unless it is an imported image. */
@@ -74,18 +72,10 @@ export interface CheckpointRecord {
     bytes: number
     guest: string
     agent?: string
-    resolvConfBytes?: number
     sharing?: number
     source?: string
   }
 }
-
-/**
- * Of a sandbox that starts anew: the length of its `/etc/resolv.conf`. A process that holds it open is only restored where the
- * file is as long as it was, also in another subnet. Sandboxes of earlier versions, and what stems from their memory, have none:
- * theirs is as long as its text.
- */
-export const freshEtc = { resolvConfBytes: 64 }
 
 /** 32 hex digits: another one for each sandbox, and after a restore in place. */
 export function newGeneration(): string {
@@ -103,38 +93,69 @@ export function basedOn(
 ): Omit<SandboxRecord, 'id' | 'rangeStart' | 'slot'> {
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
-  const { resolvConfBytes } = memory ?? freshEtc
-  const generation = newGeneration()
-  const onDisk = { base, layers, guest, generation, ...defined({ agent, resolvConfBytes }) }
+  const onDisk = { base, layers, guest, generation: newGeneration(), ...defined({ agent }) }
   if (memory === undefined) return onDisk
   const { folder, address, bytes, keepConnections, unflushed } = memory
   const restored = { folder, address, bytes, keepConnections, isFork: true, resuming: boot }
   return { ...onDisk, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
-/** What a record file says, if it can be read and is one of `id`. */
-export type ReadRecord<T> = (text: string, id: string) => T | undefined
+/**
+ * The format of record files; each change that an older or a newer server would misread raises it. A file of another format is
+ * unreadable, and its sandbox or checkpoint goes to quarantine whole.
+ */
+export const recordFormat = 1
 
-export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) => {
-  const record = parse<SandboxRecord>(text)
-  if (record?.id !== id || !hasLayers(record) || !areImages(record)) return undefined
-  return Number.isInteger(record.rangeStart) && Number.isInteger(record.slot) ? record : undefined
+/** The text of a record file. */
+export function textOf(record: object): string {
+  return JSON.stringify({ format: recordFormat, ...record })
 }
 
-export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) => {
-  const record = parse<CheckpointRecord>(text)
-  if (record?.id !== id || !hasLayers(record)) return undefined
-  return record.memory === undefined || areImages(record.memory) ? record : undefined
+/** What a record file says, or why it cannot be read as that of `id`. */
+export type ReadRecord<T> = (text: string, id: string) => { record: T } | { fault: string }
+
+export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) =>
+  checked<SandboxRecord>(text, id, (record) => ({
+    ...faultyParts(record),
+    ...faultyImages(record),
+    generation: typeof record.generation !== 'string',
+    rangeStart: !Number.isInteger(record.rangeStart),
+    slot: !Number.isInteger(record.slot),
+  }))
+
+export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) =>
+  checked<CheckpointRecord>(text, id, (record) => ({
+    ...faultyParts(record),
+    ...(record.memory === undefined ? {} : faultyImages(record.memory)),
+  }))
+
+function checked<T extends { id: string }>(
+  text: string,
+  id: string,
+  faulty: (record: T) => Record<string, boolean>,
+): ReturnType<ReadRecord<T>> {
+  const parsed = parse<T & { format?: unknown }>(text)
+  if (typeof parsed !== 'object' || parsed === null) return { fault: 'it is damaged' }
+  const { format, ...rest } = parsed
+  if (format === undefined) return { fault: 'it has no format: a version of Atoll before 0.1.0 has written it' }
+  if (format !== recordFormat) {
+    return { fault: `it has format ${JSON.stringify(format)}, and this version reads format ${recordFormat}` }
+  }
+  const record = rest as unknown as T
+  if (record.id !== id) return { fault: `it is that of ${JSON.stringify(record.id)}` }
+  const names = Object.entries(faulty(record)).flatMap(([name, isFaulty]) => (isFaulty ? [name] : []))
+  return names.length === 0 ? { record } : { fault: `it lacks a valid ${names.join(', ')}` }
 }
 
-function areImages({ guest, agent }: Pick<SandboxRecord, 'guest' | 'agent'>): boolean {
-  return isImageReference(guest) && (agent === undefined || isImageReference(agent))
+function faultyImages({ guest, agent }: Pick<SandboxRecord, 'guest' | 'agent'>): Record<string, boolean> {
+  return { guest: !isImageReference(guest), agent: agent !== undefined && !isImageReference(agent) }
 }
 
-function hasLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): boolean {
+function faultyParts({ base, layers, memory }: SandboxRecord | CheckpointRecord): Record<string, boolean> {
   const areLayers =
     Array.isArray(layers) && layers.every((layer: Partial<Layer> | null) => typeof layer?.checkpointId === 'string')
-  return isImageReference(base) && areLayers && (memory === undefined || typeof memory.folder === 'string')
+  const isMemory = memory === undefined || typeof memory.folder === 'string'
+  return { base: !isImageReference(base), layers: !areLayers, memory: !isMemory }
 }
 
 const fileEnding = '.json'
@@ -177,16 +198,16 @@ export class Records<T extends { id: string }> {
     this.#changes = changes
   }
 
-  /** Reads the folder and changes nothing in it. Returns the ids of those that cannot be read. */
-  async load(): Promise<string[]> {
+  /** Reads the folder and changes nothing in it. Returns those that cannot be read. */
+  async load(): Promise<{ id: string; fault: string }[]> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
     for (const id of this.#written.keys()) this.release(id)
     this.#records.clear()
-    const unreadable: string[] = []
+    const unreadable: { id: string; fault: string }[] = []
     for (const id of await recordedIds(this.#folder)) {
-      const record = this.#read(readNow(this.file(id)) ?? '', id)
-      if (record === undefined) unreadable.push(id)
-      else this.adopt(record)
+      const found = this.#read(readNow(this.file(id)) ?? '', id)
+      if ('fault' in found) unreadable.push({ id, fault: found.fault })
+      else this.adopt(found.record)
     }
     return unreadable
   }
@@ -261,7 +282,7 @@ export class Records<T extends { id: string }> {
     try {
       const temporary = `${this.#folder}/${id}${temporaryEnding}`
       await this.#changes.use(async () => {
-        await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
+        await writeFile(temporary, textOf(record), { mode: 0o600, flush: true })
         await rename(temporary, this.file(id))
         await syncFolder(this.#folder)
       })

@@ -208,8 +208,6 @@ export class RunningSandboxes {
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
-      // Memory of earlier versions comes back without them.
-      showLimits(host, record, process),
       showGeneration(host, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
@@ -232,8 +230,7 @@ export class RunningSandboxes {
       await cgroups.thaw(names.cgroup(id))
       if (!(await lazy.adopt(id))) return false
       const isVerified = memory === undefined && this.isVerified(id)
-      // Servers of earlier versions left the guest's folder open.
-      await (isVerified ? closeGuestDir(names, id) : this.#guestAnswers(id, process))
+      if (!isVerified) await this.#guestAnswers(id, process)
     } catch {
       return false
     }
@@ -303,9 +300,8 @@ export class RunningSandboxes {
     await closeGuestDir(names, id)
   }
 
-  /** Servers of earlier versions use this name too. */
   #verifiedFile(id: string): string {
-    return `${this.#options.names.sandboxDir(id)}/trusted`
+    return `${this.#options.names.sandboxDir(id)}/verified`
   }
 }
 

@@ -49,11 +49,11 @@ export async function saveForCheckpoint(
     await pool.snapshot(diskOf(record), layerOf(checkpointId))
   }
   const address = record.memory?.address ?? network.address(record.slot)
-  const { guest, agent, resolvConfBytes } = record
+  const { guest, agent } = record
   const bytes = await imagesBytes(images)
   const saved = { folder, address, bytes, keepConnections: false, guest, unflushed: bootId() }
   const source = record.memory?.bytes === undefined ? undefined : record.memory.folder
-  return { ...saved, ...defined({ agent, resolvConfBytes, source }) }
+  return { ...saved, ...defined({ agent, source }) }
 }
 
 async function dump(

@@ -56,7 +56,7 @@ export async function findStrangers(
     if (!layers.has(id) || hasFile('checkpoint', id) || inventory.isReferenced(id)) continue
     if (!inventory.quarantine.has('checkpoint', id)) unrecorded.push({ kind: 'checkpoint', id, reason: 'unrecorded' })
   }
-  const strangers = [...unknown, ...illegible, ...unrecorded]
+  const strangers: Quarantined[] = [...unknown, ...illegible, ...unrecorded]
   return { strangers, count: recorded.length + illegible.length + unrecorded.length }
 }
 
@@ -69,9 +69,10 @@ export function assertFewStrangers(found: Awaited<ReturnType<typeof findStranger
     unreadable: 'whose record cannot be read',
     unrecorded: 'without a record',
   }
+  const fault = strangers.find((stranger) => stranger.fault !== undefined)?.fault
   const faults = Object.entries(words).flatMap(([reason, what]) => {
     const number = strangers.filter((stranger) => stranger.reason === reason).length
-    return number > 0 ? `${number} ${what}` : []
+    return number > 0 ? `${number} ${what}${reason === 'unreadable' && fault !== undefined ? ` (${fault})` : ''}` : []
   })
   const named = strangers.slice(0, namedMax).map(({ id }) => id)
   const more = strangers.length > namedMax ? `, and ${strangers.length - namedMax} more` : ''

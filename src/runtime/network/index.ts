@@ -22,7 +22,7 @@ export const gatewayName = 'gateway.atoll.internal'
 const networksDir = '/sys/class/net'
 const settingsDir = '/proc/sys/net/ipv4'
 const tableMaxFile = '/proc/sys/net/netfilter/nf_conntrack_max'
-/** The kernel takes its time for each of a thousand ports of a bridge. */
+/** Of up to a thousand links in one batch. */
 const joinTimeoutMs = 300_000
 
 export interface NetworkOptions {
@@ -93,8 +93,6 @@ export class Network {
     await this.#loadRules()
     await this.hostFirewall.open()
     await this.#rejoin(slots)
-    // Only now: until then these rules isolate the ports that are still on the bridge.
-    await this.#removeBridgedRules()
     await this.#removeLinksBut(new Set(slots))
     await this.#forwarder.ensure()
   }
@@ -122,7 +120,6 @@ export class Network {
     await this.#forwarder.stop()
     await this.#removeLinksBut(new Set())
     await run(['nft', '-f', '-'], { input: `table inet ${this.#table}\ndelete table inet ${this.#table}\n` })
-    await this.#removeBridgedRules()
     await this.#deleteLink(this.#layout.gatewayLink)
   }
 
@@ -249,38 +246,23 @@ export class Network {
     return Number.isSafeInteger(max) ? max : undefined
   }
 
-  /** Running sandboxes may be ports of a bridge, as in earlier versions, or half moved from it. */
+  /** A dump that was cut off leaves the link of its sandbox down. */
   async #rejoin(slots: readonly number[]): Promise<void> {
-    const layout = this.#layout
     const links = new Set(await readdir(networksDir))
-    const isBridged = (slot: number) => links.has(layout.bridgedLink(slot))
-    const joined = slots.filter((slot) => isBridged(slot) || links.has(layout.port(slot).link))
-    if (joined.length === 0) return
-    const lines = joined.flatMap((slot) => [
-      ...(isBridged(slot) ? layout.partFromBridge(layout.bridgedLink(slot), layout.port(slot)) : []),
-      ...layout.joinPort(layout.port(slot)),
-    ])
+    const ports = slots.map((slot) => this.#layout.port(slot)).filter(({ link }) => links.has(link))
+    if (ports.length === 0) return
+    const lines = ports.flatMap((port) => this.#layout.joinPort(port))
     // A sandbox that ends meanwhile takes its link with it and does not stop the others.
     await run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
       (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${messageOf(error)}`),
     )
-    for (const slot of joined)
-      await forward(layout.port(slot).link).catch((error: unknown) => this.#log(messageOf(error)))
-  }
-
-  /** The table that earlier versions had beside `rulesFile`. */
-  async #removeBridgedRules(): Promise<void> {
-    // Fails without the table, and where the kernel does not know the family.
-    await run(['nft', 'delete', 'table', 'bridge', this.#table]).catch(() => undefined)
+    for (const { link } of ports) await forward(link).catch((error: unknown) => this.#log(messageOf(error)))
   }
 
   async #removeLinksBut(slots: ReadonlySet<number>): Promise<void> {
-    const layout = this.#layout
-    // A link that could not leave the bridge may at the next start.
-    const kept = new Set([...slots].flatMap((slot) => [layout.port(slot).link, layout.bridgedLink(slot)]))
+    const kept = new Set([...slots].map((slot) => this.#layout.port(slot).link))
     for (const link of await readdir(networksDir)) {
-      const isPort = link.startsWith(layout.bridgedPrefix) || layout.isPortLink(link)
-      if (isPort && !kept.has(link)) await this.#deleteLink(link)
+      if (this.#layout.isPortLink(link) && !kept.has(link)) await this.#deleteLink(link)
     }
   }
 

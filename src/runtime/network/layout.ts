@@ -67,17 +67,6 @@ export class Layout {
     ]
   }
 
-  /** Renames a bridge port of earlier versions to its current name. `joinPort` then makes the route. */
-  partFromBridge(bridged: string, { link }: Port): string[] {
-    return [
-      `link set dev ${bridged} down`,
-      `link set dev ${bridged} nomaster`,
-      `link set dev ${bridged} address ${this.gatewayMac}`,
-      // Last: the new name marks it as moved.
-      `link set dev ${bridged} name ${link}`,
-    ]
-  }
-
   /** Configures the end inside; existing parts stay. */
   joinSandbox({ address }: Port): string[] {
     const { gatewayAddress } = this.subnet
@@ -90,15 +79,6 @@ export class Layout {
       `route replace default via ${gatewayAddress}`,
       neighbour(gatewayAddress, this.gatewayMac, 'eth0'),
     ]
-  }
-
-  /** The link of the slot in earlier versions. */
-  bridgedLink(slot: number): string {
-    return `${this.bridgedPrefix}${slot.toString(16)}`
-  }
-
-  get bridgedPrefix(): string {
-    return `av${this.#hash}`
   }
 
   /** An address always has the same MAC, so a neighbour entry that outlives its sandbox stays correct. */

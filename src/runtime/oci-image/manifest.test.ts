@@ -17,12 +17,12 @@ test('manifest: an image has a configuration and layers, all of them in its regi
   const outside = { ...image, layers: [part('b', { urls: ['http://10.0.0.1/'] })] }
   await assert.rejects(read(outside), /outside its registry/)
   await assert.rejects(read({ ...image, config: part('a', { urls: ['http://10.0.0.1/'] }) }), /outside its registry/)
-  for (const wrong of [{}, { ...image, schemaVersion: 1 }, { ...image, config: part('A') }]) {
+  for (const wrong of [{}, [], null, { ...image, schemaVersion: 1 }, { ...image, config: part('A') }]) {
     await assert.rejects(read(wrong), /has no manifest/)
   }
-  for (const text of ['{', '[]', 'null', '']) {
+  for (const text of ['{', '[]]', 'nul', '']) {
     const reading = readManifest(Buffer.from(text), 'archive', defaultImageLimits)
-    await assert.rejects(reading, /archive has a manifest .* no JSON object/, text)
+    await assert.rejects(reading, /archive has a manifest .* no JSON/, text)
   }
   await assert.rejects(read({ ...image, layers: Array.from({ length: 128 }, () => part('b')) }), /127 layers/)
   const large = { ...image, layers: [part('b', { size: 2 ** 33 })] }

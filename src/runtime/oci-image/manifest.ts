@@ -6,8 +6,7 @@ import { z } from 'zod'
 import { TimeSlice } from '../../lib/async/time-slice.ts'
 import { defined } from '../../lib/defined.ts'
 import { firstFault } from '../../lib/first-fault.ts'
-import { exceededBound, type JsonBounds } from '../../lib/json.ts'
-import { parseJsonObject } from '../../lib/json-values.ts'
+import { type JsonBounds, JsonBoundError, parseJson } from '../../lib/json-values.ts'
 import { digestPattern } from '../../lib/image-reference.ts'
 import type { ImageDefaults } from '../../sandbox/ports/runtime-driver.ts'
 import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
@@ -71,7 +70,7 @@ export async function readManifest(
   field: ImageField,
   limits: ImageLimits,
 ): Promise<Manifest | { instance: string }> {
-  const value = await parseJson(bytes, field)
+  const value = await readJson(bytes, field)
   const list = index.safeParse(value, firstFault)
   if (list.success) return { instance: instanceFor(list.data.manifests, field) }
   const { data, success } = manifest.safeParse(value, firstFault)
@@ -94,7 +93,7 @@ export async function readConfiguration(
   bytes: Buffer,
   field: ImageField,
 ): Promise<{ diffIds: string[]; defaults: ImageDefaults }> {
-  const { data, success } = configuration.safeParse(await parseJson(bytes, field), firstFault)
+  const { data, success } = configuration.safeParse(await readJson(bytes, field), firstFault)
   if (!success) throw refuseImage(field, 'has no configuration of the OCI format')
   const { os = 'linux', architecture: made = architecture } = data
   if (os !== 'linux' || made !== architecture) {
@@ -157,13 +156,13 @@ function assertWords(given: readonly string[], field: ImageField, what: string):
 }
 
 /** Its work is done in slices, and its values are counted before they are made. */
-async function parseJson(bytes: Buffer, field: ImageField): Promise<unknown> {
-  if ((await exceededBound(bytes, jsonBounds)) !== undefined) {
-    throw imageTooLarge(field, 'has a manifest or a configuration with too many values')
-  }
+async function readJson(bytes: Buffer, field: ImageField): Promise<unknown> {
   try {
-    return await parseJsonObject(bytes)
-  } catch {
-    throw refuseImage(field, 'has a manifest or a configuration that is no JSON object')
+    return await parseJson(bytes, jsonBounds)
+  } catch (error) {
+    if (error instanceof JsonBoundError) {
+      throw imageTooLarge(field, 'has a manifest or a configuration with too many values')
+    }
+    throw refuseImage(field, 'has a manifest or a configuration that is no JSON')
   }
 }

@@ -23,7 +23,7 @@ export interface Guest {
   /** State of a process, after its end or after `waitMs`. */
   process(processId: string, waitMs?: number, signal?: AbortSignal): Promise<ProcessInfo>
 
-  /** The retained output. Above `bytesMax` it throws `too_large` and keeps it; a guest of an earlier version sends it all the same. */
+  /** The retained output. Above `bytesMax` it throws `too_large` and keeps it. */
   output(processId: string, bytesMax?: number): Promise<ProcessOutput>
 
   /** Follows the output of a process from an offset and writes to its input. */
@@ -39,7 +39,7 @@ export interface Guest {
 
   /*
    * Operations on files have the rights of `user`, root's by default, who also owns what they make. Throw `forbidden` where that user may
-   * not. A guest of an earlier version has root's rights in all of them, and gives away what it makes.
+   * not.
    */
 
   stat(path: string, user?: string): Promise<FileStat>
@@ -63,16 +63,13 @@ export interface Guest {
   /** TCP ports with a listener, ascending. */
   ports(): Promise<number[]>
 
-  /** What listens, by port and address, without private ports. A guest of an earlier version knows the ports alone. */
+  /** What listens, by port and address, without private ports. */
   listeners(): Promise<Listener[]>
 
-  /** All processes of the sandbox by pid, whoever started them. `not_implemented` from a guest of an earlier version. */
+  /** All processes of the sandbox by pid, whoever started them. */
   systemProcesses(): Promise<SystemProcess[]>
 
-  /**
-   * Signals one process by its pid. Throws `forbidden` for PID 1 and what belongs to a process with `privatePorts`, `not_implemented`
-   * from a guest of an earlier version.
-   */
+  /** Signals one process by its pid. Throws `forbidden` for PID 1 and what belongs to a process with `privatePorts`. */
   systemSignal(pid: number, signal: number): Promise<void>
 
   /** Connects to a port of the sandbox, loopback first. Throws `nothing_listening`; `forbidden` for a port under `privatePorts`. */
@@ -81,7 +78,7 @@ export interface Guest {
 
 export interface Listener {
   port: number
-  address?: string
+  address: string
   pid?: number
   command?: string
 }
@@ -116,10 +113,7 @@ export interface SpawnRequest {
   pty?: { cols: number; rows: number }
   /** Keeps standard input open for `attach`; otherwise it is empty. */
   stdin?: boolean
-  /**
-   * `dial` refuses the ports of the process, of its process group, and of children that have a pipe from it as standard input. A
-   * guest of an earlier version refuses none.
-   */
+  /** `dial` refuses the ports of the process, of its process group, and of children that have a pipe from it as standard input. */
   privatePorts?: boolean
   /** Retained bytes of each stream. Default 1 MiB. */
   keepBytes?: number
@@ -136,7 +130,7 @@ export interface ProcessInfo {
   running: boolean
   /** 128 + n for a signal n, 124 after a timeout. Absent while it runs. */
   exitCode?: number
-  /** Its time limit ended it. A guest of an earlier version does not say so. */
+  /** Its time limit ended it. */
   timedOut?: boolean
   /** ISO 8601, to the second. */
   startedAt: string

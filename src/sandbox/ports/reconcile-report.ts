@@ -41,6 +41,8 @@ export interface Quarantined {
   kind: 'sandbox' | 'checkpoint'
   id: string
   reason: QuarantineReason
+  /** Why its record is unreadable. */
+  fault?: string
 }
 
 /** The database does not know it, its driver record is unreadable or missing, or a disk below it is incomplete. */

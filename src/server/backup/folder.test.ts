@@ -67,7 +67,7 @@ test('manifest: it says what it says, and names of parts lead nowhere else', asy
     const text = manifestText({ ...manifest, files: { ...manifest.files, file } })
     await refuses(reading(text), 'conflict', /DIR is damaged: .*files\.file/)
   }
-  for (const path of ['sandboxes/..', 'layers/a/b', '/x', 'seeds/1']) {
+  for (const path of ['sandboxes/..', 'layers/a/b', '/x', 'templates/1']) {
     const subvolumes = { [path]: { id: '0'.repeat(16), uuid: 'u', generation: 1, isReadOnly: true } }
     await refuses(reading(manifestText({ ...manifest, subvolumes })), 'conflict', /damaged/)
   }

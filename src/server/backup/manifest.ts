@@ -4,8 +4,8 @@ import { sha256 } from '../../lib/secret.ts'
 import { copiedPattern } from '../../runtime/index.ts'
 import { copiedSchema } from './wire.ts'
 
-/** Raised by each change that an older program cannot read. */
-export const formatNumber = 1
+/** Raised by each change that an older or a newer program would misread; 1 was never released. */
+export const formatNumber = 2
 export const manifestFile = 'manifest.json'
 
 /** Of a folder of the image folder. */
@@ -62,7 +62,7 @@ export function manifestText(manifest: Manifest): string {
   return `${JSON.stringify({ sha256: sha256(JSON.stringify(manifest)), manifest })}\n`
 }
 
-/** Throws `conflict` with `where` in words when it is no manifest, a damaged one, or one of a newer version. */
+/** Throws `conflict` with `where` in words when it is no manifest, a damaged one, or one of another format. */
 export function readManifest(text: string, where: string): Manifest {
   const refuse = (why: string) => new ServiceError('conflict', `${where} ${why}`)
   let given: unknown
@@ -76,8 +76,9 @@ export function readManifest(text: string, where: string): Manifest {
   const { manifest } = signed
   if (sha256(JSON.stringify(manifest)) !== signed.sha256) throw refuse('is damaged: its manifest has been changed')
   const { format } = (manifest ?? {}) as { format?: unknown }
-  if (typeof format === 'number' && format > formatNumber) {
-    throw refuse(`is of a newer version of Atoll (format ${format}, this one reads ${formatNumber}): use that version`)
+  if (typeof format === 'number' && format !== formatNumber) {
+    const whose = format > formatNumber ? 'a newer version of Atoll' : 'a version of Atoll before 0.1.0'
+    throw refuse(`is of ${whose} (format ${format}, this one reads ${formatNumber}): use that version`)
   }
   const { data, error } = manifestSchema.safeParse(manifest)
   if (data === undefined) {

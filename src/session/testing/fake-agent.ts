@@ -39,7 +39,7 @@ export class FakeAgent {
   }
 
   result(subtype = 'success', result = 'done'): void {
-    const usage = { input_tokens: 3, output_tokens: 2 }
+    const usage = { input_tokens: 3, cache_read_input_tokens: 0, cache_creation_input_tokens: 0, output_tokens: 2 }
     this.emit({ type: 'result', subtype, result, num_turns: 1, duration_ms: 5, usage, session_id: 'agent-1' })
   }
 

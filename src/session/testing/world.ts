@@ -5,6 +5,7 @@ import { type ErrorCode, isServiceError } from '../../errors.ts'
 import type { EventBus, ServiceEvent } from '../../events/index.ts'
 import { topicOf } from '../../events/in-process-bus.ts'
 import { silentLog } from '../../lib/log.ts'
+import { eventually } from '../../lib/testing/eventually.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
 import type { CreateSession } from '../api.ts'
 import type { SessionConfig } from '../config.ts'
@@ -151,15 +152,7 @@ export class World {
   }
 
   async eventually<Result>(what: string, check: () => Promise<Result> | Result): Promise<Result> {
-    const until = performance.now() + waitMs
-    for (;;) {
-      try {
-        return await check()
-      } catch (error) {
-        if (performance.now() > until) throw new Error(`it never came: ${what}`, { cause: error })
-        await this.#changed()
-      }
-    }
+    return await eventually(check, { what, timeoutMs: waitMs, pause: () => this.#changed() })
   }
 
   /** Waits for an event of the bus, or a little: each check reads the database, so they are few. */

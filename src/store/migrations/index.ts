@@ -46,8 +46,10 @@ export async function migrate(
   { migrations: wanted = migrations, check = () => undefined, log = silentLog }: MigrateOptions = {},
 ): Promise<void> {
   const applied = await appliedMigrations(db).catch(rethrowTranslated)
-  if (applied.some((name) => !(name in wanted))) {
-    throw new Error('the database was written by a newer version of Atoll; start that version instead')
+  const unknown = applied.filter((name) => !(name in wanted))
+  if (unknown.length > 0) {
+    const what = `the database was written by a newer version of Atoll, or by one before 0.1.0 (${unknown.join(', ')})`
+    throw new Error(`${what}; start that version instead, or begin with an empty database`)
   }
   // The creation of a new database is not logged.
   const context = { migrations: wanted, check, log: applied.length === 0 ? silentLog : log }

@@ -45,7 +45,7 @@ test('the package holds JavaScript and declarations, and one dependency', async 
   }
   assert.deepEqual(Object.keys(dependencies), ['ws'])
   assert.deepEqual((await readdir(packed)).toSorted(), ['README.md', 'dist', 'package.json'])
-  const files = await readdir(join(packed, 'dist'))
+  const files = await readdir(join(packed, 'dist/sdk/src'))
   assert.ok(files.includes('index.js') && files.includes('index.d.ts') && files.includes('browser.js'))
 })
 
@@ -93,7 +93,7 @@ for (const [version, path] of [
 
 test('in a browser it creates, runs with output as it comes, and follows a session', async () => {
   const program = `
-    import { Atoll, Sandbox, Session, NotFoundError } from '/dist/browser.js'
+    import { Atoll, Sandbox, Session, NotFoundError } from '/dist/sdk/src/browser.js'
     const client = new Atoll({ url: ${JSON.stringify(server.url)}, apiKey: ${JSON.stringify(server.key)} })
     const sandbox = await Sandbox.create({ client, ttlSeconds: 60 })
     const pieces = []

@@ -124,15 +124,6 @@ export class GuestProcess {
   }
 }
 
-/** Tries until it holds, as what other processes do has no fixed time. */
-export async function eventually(what: string, holds: () => Promise<boolean>): Promise<void> {
-  for (let attempt = 0; attempt < 500; attempt++) {
-    if (await holds()) return
-    await sleep(20)
-  }
-  assert.fail(`never came true: ${what}`)
-}
-
 /** A connection to a port of the loopback past the guest, as drivers make it; undefined without a listener. */
 export async function connectLocally(port: number): Promise<Socket | undefined> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true })

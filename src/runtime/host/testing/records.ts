@@ -3,7 +3,7 @@ import type { CheckpointRecord, SandboxRecord, SavedMemory } from '../records.ts
 /** The record of a sandbox in slot `number`, without layers and memory unless `more` has some. */
 export function sandboxRecord(id: string, number: number, more: Partial<SandboxRecord> = {}): SandboxRecord {
   const rangeStart = 1_000_000_000 + number * 65_536
-  return { id, rangeStart, slot: number, base: '/', guest: '/', layers: [], ...more }
+  return { id, rangeStart, slot: number, base: '/', guest: '/', layers: [], generation: '0'.repeat(32), ...more }
 }
 
 /** The record of a checkpoint whose layer is its own. */

@@ -3,47 +3,43 @@ import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { assertInteger, type SandboxLimits, type SandboxService } from '../sandbox/index.ts'
+import { assertInteger } from '../sandbox/index.ts'
 import { type BuildFiles, keyOf } from './build-files.ts'
 import { readyCheckpoint } from './builder.ts'
-import type { Image, ImageLimits } from './image.ts'
+import type { Image } from './image.ts'
 import { type Manifest, planOf } from './manifest.ts'
 import { type ImageNames, newImage } from './names.ts'
-import type { ImageStore } from './store.ts'
+import type { ImageServiceDeps } from './service.ts'
 
-interface ClaimsContext {
-  store: ImageStore
-  sandboxes: SandboxService
-  limits: ImageLimits
-  sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
+interface RowsContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'sandboxLimits'> {
   names: ImageNames
   files: BuildFiles
-  /** By organisation: what finds an image to share, and what removes one that nobody needs. */
+  /** By organisation; `Removal` takes them too, so that an image that is shared is not removed meanwhile. */
   locks: KeyedMutex
 }
 
-interface Claim extends CreateOptions {
+interface RowOptions extends CreateOptions {
   name?: string
   isDetached: boolean
   isShared?: boolean
 }
 
-/** Rows of images, as claims of a request to a content. */
-export class Claims {
-  readonly #context: ClaimsContext
+/** Finds or makes the row of an image, one for each content and one for each name. */
+export class ImageRows {
+  readonly #context: RowsContext
 
-  constructor(context: ClaimsContext) {
+  constructor(context: RowsContext) {
     this.#context = context
   }
 
   /**
-   * The row of a request: a new one that is `building`, or for a content that is there `ready`. A request without a name shares the row
-   * of any image with its content; `isShared` says that one with a name may share that of the name, if it has the same content.
+   * The row for a manifest: a new one that is `building`, or `ready` for a content that is there. A request without a name shares the row
+   * of any image with its content; with `isShared`, a request with a name shares the row of that name if it has the same content.
    */
-  async claim(
+  async findOrInsert(
     orgId: string,
     manifest: Manifest,
-    { name, isDetached, isShared = false, creation }: Claim,
+    { name, isDetached, isShared = false, creation }: RowOptions,
   ): Promise<Image> {
     const { store, sandboxes, limits, sandboxLimits, names, files, locks } = this.#context
     const plan = await planOf(manifest, limits)
@@ -71,7 +67,7 @@ export class Claims {
       const same = isShared ? alike.find((image) => image.name === name && image.status !== 'failed') : undefined
       if (name !== undefined && same !== undefined) return same
       if (name !== undefined) await this.#freeName(orgId, name)
-      const ready = await this.#firstWhole(orgId, alike)
+      const ready = await this.#findWhole(orgId, alike)
       if (name === undefined) {
         const shared = ready ?? alike.find((image) => image.status === 'building' && image.name === undefined)
         if (shared !== undefined) return shared
@@ -89,7 +85,7 @@ export class Claims {
     })
   }
 
-  /** The row of an image that needs no manifest, under a free name. Throws `conflict`. */
+  /** Inserts the row of an image without a manifest, under a free name. Throws `conflict`. */
   async insert(image: Image & { name: string }): Promise<void> {
     const { store, locks } = this.#context
     await locks.run(image.orgId, async () => {
@@ -98,7 +94,7 @@ export class Claims {
     })
   }
 
-  /** Throws `conflict` for a name that is taken, and when there are too many. A failed image makes room. */
+  /** Throws `conflict` for a name that is taken, and when there are too many. Removes a failed image of that name. */
   async #freeName(orgId: string, name: string): Promise<void> {
     const { store, limits } = this.#context
     const taken = await store.imageNamed(name, orgId)
@@ -110,8 +106,8 @@ export class Claims {
     }
   }
 
-  /** The first of these whose checkpoint is there. Rows without their data are removed. */
-  async #firstWhole(orgId: string, images: readonly Image[]): Promise<Image | undefined> {
+  /** The first of these whose checkpoint is there. Removes rows without their data. */
+  async #findWhole(orgId: string, images: readonly Image[]): Promise<Image | undefined> {
     const { store, sandboxes } = this.#context
     for (const image of images) {
       if (image.status !== 'ready' || image.checkpointId === undefined) continue

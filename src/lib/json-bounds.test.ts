@@ -1,7 +1,22 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { exceededBound } from './json.ts'
+import { type JsonBounds, JsonBoundError, parseJson } from './json-values.ts'
+
+const blanks = Buffer.alloc(64 * 1024, ' ')
+
+/** Of a short text, and of one that is read in slices. Undefined for what is no JSON, too. */
+async function exceededBound(json: Buffer, bounds: Partial<JsonBounds>): Promise<keyof JsonBounds | undefined> {
+  const none = { valuesMax: Infinity, depthMax: Infinity, fieldsMax: Infinity }
+  const [short, long] = [json, Buffer.concat([blanks, json])].map((bytes) =>
+    parseJson(bytes, { ...none, ...bounds }).then(
+      () => undefined,
+      (error: unknown) => (error instanceof JsonBoundError ? error.bound : undefined),
+    ),
+  )
+  assert.equal(await short, await long)
+  return await long
+}
 
 function countValues(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 1

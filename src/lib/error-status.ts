@@ -1,0 +1,30 @@
+import type { ErrorCode } from '../errors.ts'
+
+/** The HTTP status of each code (docs/use/errors.md), of the API, of previews and of the metadata service. */
+export const statusOf: Readonly<Record<ErrorCode, number>> = {
+  invalid_request: 400,
+  build_failed: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  scaling_locked: 403,
+  quota_exceeded: 403,
+  signature_invalid: 403,
+  signature_expired: 403,
+  not_found: 404,
+  conflict: 409,
+  oom_floor: 409,
+  memory_not_restorable: 409,
+  idempotency_key_conflict: 409,
+  sandbox_stopped: 410,
+  events_expired: 410,
+  too_large: 413,
+  patch_failed: 422,
+  rate_limited: 429,
+  internal_error: 500,
+  not_implemented: 501,
+  nothing_listening: 502,
+  unavailable: 503,
+  no_capacity: 503,
+  full_checkpoint_unavailable: 503,
+  disk_full: 507,
+}
