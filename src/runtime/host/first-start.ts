@@ -1,5 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { mayBeWarm } from '../../sandbox/ports/warm-start.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
 import { bootId } from '../process.ts'
 import { diskOf, limitDisk } from './bundle.ts'
@@ -73,9 +74,8 @@ export async function takeOver(host: OpenHost, spec: SandboxSpec, signal: AbortS
 
 /** Whether a prepared sandbox runs, from what a start would take now. */
 export async function isFit({ inventory, images, running }: OpenHost, spec: SandboxSpec): Promise<boolean> {
-  const { id, image, from, volumes = [] } = spec
-  // They are mounted before the guest starts.
-  if (volumes.length > 0) return false
+  const { id, image, from } = spec
+  if (!mayBeWarm(spec)) return false
   const record = inventory.sandbox(id)
   const current = await images.current(image)
   if (!running.isUp(id) || current.guest !== record.guest || current.agent !== record.agent) return false

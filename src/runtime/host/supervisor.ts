@@ -13,7 +13,6 @@ const watchIntervalMs = 250
 const tendIntervalMs = 2_000
 /** A flush slows forks of memory that was just saved, so it waits up to this long. */
 const flushIntervalMs = 30_000
-const expiryIntervalMs = 3_600_000
 
 /**
  * The driver's background work. It detects sandboxes that ended, ends those whose guests stopped answering, cleans up after
@@ -31,7 +30,6 @@ export class Supervisor {
   #watching: { opened: OpenHost; timer: NodeJS.Timeout; stopping: AbortController } | undefined
   #tendedAt = 0
   #flushedAt = 0
-  #expiredAt = 0
   #onExit: (exit: SandboxExit) => void = () => undefined
 
   constructor(context: DriverContext) {
@@ -47,8 +45,6 @@ export class Supervisor {
   start(opened: OpenHost): void {
     // The guest of an adopted sandbox may have been silent for long.
     for (const id of this.#context.running.runs.keys()) this.#liveness.probeNow(id)
-    // `open` has just removed what had expired.
-    this.#expiredAt = Date.now()
     const timer = setInterval(() => this.#look(), watchIntervalMs)
     this.#watching = { opened, timer, stopping: new AbortController() }
     this.#context.running.onEnd(() => this.#look())
@@ -84,7 +80,7 @@ export class Supervisor {
   #look(): void {
     if (this.#watching === undefined) return
     this.#liveness.look()
-    const { running, lazy, names, network, pool, inventory, quarantineKeptMs } = this.#context
+    const { running, lazy, names, network, pool } = this.#context
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
@@ -100,10 +96,6 @@ export class Supervisor {
       await network.tendForwarder()
       await pool.tend()
     })
-    if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
-      this.#expiredAt = Date.now()
-      this.#attend('the quarantine', () => inventory.removeExpired(quarantineKeptMs))
-    }
     this.#attend('the files that sandboxes see', () => this.#showFiles())
     // With locks of their own: a slow forwarder or firewall program must not delay the packet rules.
     this.#attend('the packet rules', () => network.tendRules())

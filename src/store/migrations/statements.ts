@@ -65,6 +65,7 @@ export const migrationStatements = {
     `create table checkpoints (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
+      owner text not null,
       sandbox_id text collate "C" not null,
       name text not null,
       kind text not null,
