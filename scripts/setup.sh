@@ -45,8 +45,8 @@ step 'Database user' install_database_user
 step 'npm packages' install_node_modules
 [ "$other_machine" = yes ] || check_requirements
 
-step 'Guest (PID 1 of each sandbox)' install_crate guest atoll-guest guest
-step 'Host helper' install_crate hostd atoll-hostd hostd
+step 'Guest (PID 1 of each sandbox)' install_crate guest
+step 'Host helper' install_crate hostd
 # Once more, with what the helper can try.
 [ "$other_machine" = yes ] || check_requirements
 step 'Base image' install_base_image

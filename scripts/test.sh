@@ -23,9 +23,9 @@ for part in packages postgres; do
   source "$root/scripts/test/$part.sh"
 done
 
-# Suites are named after folders below test/; the tests of check, guest, hostd and unit live elsewhere, and runc is the larger part of
+# Suites are named after folders below test/; the tests of check, rust and unit live elsewhere, and runc is the larger part of
 # test/conformance. A lane runs its suites in order, and all lanes take about as long.
-lanes=('guest hostd unit service check' 'store fuzz agent api hostile conformance' 'runc' 'e2e')
+lanes=('rust unit service check' 'store fuzz agent api hostile conformance' 'runc' 'e2e')
 read -ra all_suites <<<"${lanes[*]}"
 suites=("$@")
 [ ${#suites[@]} != 0 ] || suites=("${all_suites[@]}")
@@ -62,21 +62,21 @@ count() {
 # Lint, format, types, unused code and shell scripts: each counts as one test.
 run_check() {
   local script ok=0 bad=0 started=$SECONDS
-  for script in lint format:check types knip shellcheck; do
+  for script in lint format:check types knip shellcheck rust:check; do
     echo "--- $script"
     if npm run --silent "$script"; then ok=$((ok + 1)); else bad=$((bad + 1)); fi
   done
   count check "$ok" "$bad" $((SECONDS - started))
 }
 
-# run_cargo CRATE: the tests of a Rust program.
-run_cargo() {
-  local started=$SECONDS log=$test_dir/$1.log status=0 ok bad
-  (cd "$1" && timeout "$suite_seconds_max" cargo test --offline) 2>&1 | tee "$log" || status=$?
+# The tests of the Rust programs.
+run_rust() {
+  local started=$SECONDS log=$test_dir/rust.log status=0 ok bad
+  timeout "$suite_seconds_max" cargo test --offline --workspace 2>&1 | tee "$log" || status=$?
   read -r ok bad < <(sed -n 's/^test result:.* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" |
     awk '{ ok += $1; bad += $2 } END { print ok + 0, bad + 0 }')
   if [ "$status" != 0 ] && [ "$bad" = 0 ]; then bad=1; fi
-  count "$1" "$ok" "$bad" $((SECONDS - started))
+  count rust "$ok" "$bad" $((SECONDS - started))
 }
 
 # run_node SUITE CONCURRENCY PATTERN…: the files of node:test that match, CONCURRENCY of them at a time.
@@ -118,7 +118,7 @@ run_suites() {
     heading "$suite"
     case $suite in
       check) run_check ;;
-      guest | hostd) run_cargo "$suite" ;;
+      rust) run_rust ;;
       unit) run_node unit 1 'src/**/*.test.ts' 'sdk/src/**/*.test.ts' 'scripts/**/*.test.mjs' 'scripts/**/*.test.ts' ;;
       # Each server has a data directory, a subnet and ports of its own.
       e2e) run_node e2e 2 'test/e2e/**/*.test.ts' ;;
@@ -152,7 +152,7 @@ wanted_of() {
 services=no
 for suite in "${suites[@]}"; do
   case " ${all_suites[*]} " in
-    *" $suite "*) [[ $suite =~ ^(check|guest|hostd)$ ]] || services=yes ;;
+    *" $suite "*) [[ $suite =~ ^(check|rust)$ ]] || services=yes ;;
     *)
       echo "test: unknown suite $suite (known: ${all_suites[*]})" >&2
       count "$suite" 0 1 0 unknown

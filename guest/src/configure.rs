@@ -1,43 +1,21 @@
-//! Replaces what a fork must not share with its source, and what a restore leaves undone.
+//! Replaces what a fork must not share with its source: the state of the kernel's random numbers.
 
 use crate::protocol::fault::{Fault, Outcome};
-use crate::protocol::json::{object, Value};
 use crate::protocol::request::Request;
-use crate::sys;
-use std::collections::BTreeMap;
+use json::{object, Value};
 use std::fs::OpenOptions;
 use std::io::Write;
 
 const SEED_BYTES_MAX: usize = 4096;
 
-/// Sets each field as far as the sandbox's rights allow; the answer names the fields that failed.
+/// Mixes a seed into the kernel's generator; the answer names it among what failed when the sandbox's rights do not allow that.
 pub fn configure(request: &Request) -> Outcome<Value> {
-    let hostname = request.optional_text("hostname")?;
-    if hostname.map_or(false, |name| name.is_empty() || name.len() > 64) {
-        return Err(Fault::invalid("hostname: must be 1 to 64 bytes"));
-    }
-    let seed = request.optional_text("seed")?.map(hex).transpose()?;
-    let loopback = request.flag("loopback")?;
-
-    let mut failed = BTreeMap::new();
-    let mut note = |field: &str, result: std::io::Result<()>| {
-        if let Err(error) = result {
-            failed.insert(field.to_string(), Value::Text(error.to_string()));
-        }
-    };
-    if let Some(name) = hostname {
-        note("hostname", sys::set_hostname(name));
-    }
-    if let Some(seed) = seed {
-        // Without the right to reseed at once, writing still mixes the bytes into the pool (random(4)).
-        let added = sys::add_entropy(&seed);
-        let write = || OpenOptions::new().write(true).open("/dev/urandom").and_then(|mut file| file.write_all(&seed));
-        note("seed", added.or_else(|_| write()));
-    }
-    if loopback {
-        note("loopback", sys::interface_up("lo"));
-    }
-    Ok(object([("ok", true.into()), ("failed", Value::Object(failed))]))
+    let seed = hex(request.text("seed")?)?;
+    // Without the right to reseed at once, writing still mixes the bytes into the pool (random(4)).
+    let write = || OpenOptions::new().write(true).open("/dev/urandom").and_then(|mut file| file.write_all(&seed));
+    let seeded = sys::add_entropy(&seed).or_else(|_| write());
+    let failed = seeded.err().map(|error| ("seed", Value::Text(error.to_string())));
+    Ok(object([("ok", true.into()), ("failed", object(failed))]))
 }
 
 fn hex(text: &str) -> Outcome<Vec<u8>> {

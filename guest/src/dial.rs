@@ -1,7 +1,6 @@
 //! Ports of the sandbox: which are listened on, and connections to them.
 
 use crate::protocol::fault::{Fault, Outcome};
-use crate::sys::{self, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -9,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::io::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use sys::{PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const BUFFER_BYTES: usize = 64 * 1024;

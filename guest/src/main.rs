@@ -2,6 +2,8 @@
 //!
 //! Usage: `atoll-guest --socket <path>`. Outside a pid namespace of its own it works the same for its descendants.
 
+#![warn(clippy::undocumented_unsafe_blocks)]
+
 mod clock;
 mod configure;
 mod dial;
@@ -9,7 +11,6 @@ mod files;
 mod process;
 mod protocol;
 mod server;
-mod sys;
 mod users;
 
 use clock::Stopwatch;
@@ -52,7 +53,7 @@ fn main() {
         Inheritance { file_limit: sys::raise_file_limit(OPEN_FILES_WANTED), oom_score_adj: oom_score_of_children() };
     let table = Arc::new(Table::new());
     let uploads = Arc::new(Uploads::default());
-    let listener = server::listen(&socket).unwrap_or_else(|error| {
+    let listener = sys::socket::bind_private(&socket).unwrap_or_else(|error| {
         eprintln!("atoll-guest: {}: {}", socket.display(), error);
         exit(1)
     });
@@ -93,7 +94,7 @@ fn close_inherited_files_on_exec() {
     for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         if let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) {
             if fd > 2 {
-                sys::set_close_on_exec(fd);
+                let _ = sys::set_close_on_exec(fd);
             }
         }
     }

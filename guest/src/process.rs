@@ -24,13 +24,13 @@ use crate::process::pause::Pauses;
 use crate::process::readers::Readers;
 use crate::process::stdin_cursor::StdinCursors;
 use crate::process::table::Table;
-use crate::protocol::json::{object, Value};
-use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN};
+use json::{object, Value};
 use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use sys::{Event, PollFd, POLLERR, POLLHUP, POLLIN};
 
 const READ_BYTES: usize = 32 * 1024;
 /// Times are counted in steps of at most this, so that a freeze of the sandbox does not count.

@@ -2,5 +2,4 @@
 
 pub mod fault;
 pub mod frame;
-pub mod json;
 pub mod request;

@@ -15,15 +15,12 @@ use crate::process::table::Table;
 use crate::process::Process;
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::frame::{self, kind, Entries};
-use crate::protocol::json::{self, object, Value};
 use crate::protocol::request::Request;
-use crate::sys;
 use crate::users::{self, User};
-use std::fs;
+use json::{object, Value};
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
@@ -68,18 +65,6 @@ impl Guest {
     ) -> Guest {
         Guest { table, uploads, protected, inheritance, connections: AtomicUsize::new(0) }
     }
-}
-
-/// Creates the socket, for root alone; replaces a stale one.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mask = sys::umask(0o177);
-    let listener = UnixListener::bind(path);
-    sys::umask(mask);
-    listener
 }
 
 pub fn accept(guest: &Arc<Guest>, listener: &UnixListener) {
@@ -157,14 +142,7 @@ fn handle(
             *lingering = !request.flag("close")?;
             hello(guest)
         }
-        "configure" => {
-            let answer = configure(&request)?;
-            if request.flag("restored")? {
-                table.end_pauses();
-                guest.uploads.end_pauses();
-            }
-            answer
-        }
+        "configure" => configure(&request)?,
         "spawn" => with_process(spawn(table, &guest.inheritance, &request)?),
         "run" => return run(guest, &request, stream, reader, &mut writer),
         "processes" => return processes(table, &mut writer),

@@ -1,10 +1,10 @@
 //! Users and groups of the sandbox, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
 
 use crate::protocol::fault::{Fault, Outcome};
-use crate::sys::{O_NOCTTY, O_NONBLOCK};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
+use sys::{O_NOCTTY, O_NONBLOCK};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A sandbox has no more ids than these.

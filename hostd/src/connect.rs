@@ -6,18 +6,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::network::open_namespace;
-use crate::sys;
+use crate::protocol::fields::Process;
+use sys::{ECONNREFUSED, ESRCH, ETIMEDOUT};
 
 /// Of each address. A listener whose queue is full does not answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Error numbers (errno(3)).
-const ESRCH: i32 = 3;
-const ETIMEDOUT: i32 = 110;
-const ECONNREFUSED: i32 = 111;
 
 /// Connects to a port in the network namespace of a process, which this thread enters. The socket does not block.
-pub fn connect(pid: u32, start: u64, port: u16) -> io::Result<TcpStream> {
-    let namespace = open_namespace(pid, start, "net").map_err(|_| io::Error::from_raw_os_error(ESRCH))?;
+pub fn connect(process: Process, port: u16) -> io::Result<TcpStream> {
+    let namespace = open_namespace(process, "net").map_err(|_| io::Error::from_raw_os_error(ESRCH))?;
     sys::enter_network(&namespace).map_err(|_| io::Error::last_os_error())?;
     let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))];
     let mut failure = ECONNREFUSED;
@@ -43,23 +40,23 @@ mod tests {
     use crate::network::start_tick;
     use std::net::TcpListener;
 
-    fn own_start() -> u64 {
+    fn own() -> Process {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-        start_tick(&stat).unwrap()
+        Process { pid: std::process::id(), start: start_tick(&stat).unwrap() }
     }
 
     #[test]
     fn a_listener_on_either_loopback_is_reached_and_no_other() {
-        let own = std::process::id();
+        let own = own();
         for host in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(host).unwrap();
             let address = listener.local_addr().unwrap();
-            let stream = connect(own, own_start(), address.port()).unwrap();
+            let stream = connect(own, address.port()).unwrap();
             assert_eq!(stream.peer_addr().unwrap(), address);
             drop(listener);
-            let refused = connect(own, own_start(), address.port()).unwrap_err();
+            let refused = connect(own, address.port()).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         }
-        assert!(connect(own, own_start() + 1, 80).is_err());
+        assert!(connect(Process { start: own.start + 1, ..own }, 80).is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use crate::sys::Error;
+use sys::Error;
 
 const HEADER_BYTES: usize = 8;
 pub const LENGTH_DELIMITED: u64 = 2;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::criu_image::{fields, of_each_entry, Field};
 use crate::process::freeze::members;
-use crate::protocol::args::Args;
-use crate::sys::Error;
+use crate::protocol::fields::Fields;
+use sys::Error;
 
 /// The kinds of open files (images/fdinfo.proto), those that come back and those that do not or that nobody has tried.
 const KEPT: [u64; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 17, 18, 20];
@@ -31,7 +31,8 @@ const LOCK_FLAGS: u64 = 1;
 const POSIX: u64 = 1;
 const LEASE: u64 = 8;
 
-struct Request {
+#[derive(Debug)]
+pub struct Check {
     images: PathBuf,
     /// Lies on the file system of the files that are mounted into the sandbox one by one.
     beside: PathBuf,
@@ -41,21 +42,20 @@ struct Request {
     groups: Vec<PathBuf>,
 }
 
-/// Prints the reason and fails where something may not come back.
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let mut is_kept = |name: &str| match args.text(name)?.as_str() {
-        "kept" => Ok(true),
-        "lost" => Ok(false),
-        other => Err(Error::new(format!("--{name} {other} is neither kept nor lost"))),
-    };
-    let (keeps_posix_locks, keeps_semaphores) = (is_kept("posix-locks")?, is_kept("semaphores")?);
-    let (images, beside, groups) = (args.path("images")?, args.path("beside")?, args.paths("group")?);
-    let request = Request { images, beside, keeps_posix_locks, keeps_semaphores, groups };
-    args.finish()?;
-    check(&request)
+impl Check {
+    pub fn from_fields(fields: &mut Fields) -> Result<Check, Error> {
+        Ok(Check {
+            images: fields.path("images")?,
+            beside: fields.path("beside")?,
+            keeps_posix_locks: fields.flag("keepsPosixLocks")?,
+            keeps_semaphores: fields.flag("keepsSemaphores")?,
+            groups: fields.some_paths("groups")?,
+        })
+    }
 }
 
-fn check(Request { images, beside, keeps_posix_locks, keeps_semaphores, groups }: &Request) -> Result<(), Error> {
+/// Fails with the reason where something may not come back.
+pub fn check(Check { images, beside, keeps_posix_locks, keeps_semaphores, groups }: &Check) -> Result<(), Error> {
     if !keeps_semaphores && members(groups).into_iter().any(has_semaphore) {
         let reason = "an eventfd is a semaphore (EFD_SEMAPHORE), which this CRIU makes a counter";
         return Err(Error::new(format!("{reason}; npm run setup builds one that keeps it")));
@@ -82,7 +82,10 @@ fn each(path: &Path, fault: impl Fn(&[u8]) -> Option<String>) -> Result<(), Erro
 }
 
 fn file_fault(entry: &[u8], mounted: u64) -> Option<String> {
-    let Some(file) = fields(entry) else { return Some("CRIU saved an open file that cannot be read".into()) };
+    let file = match fields(entry) {
+        Some(file) => file,
+        None => return Some("CRIU saved an open file that cannot be read".into()),
+    };
     let kind = find(&file, KIND).map_or(0, |field| field.value);
     if !KEPT.contains(&kind) {
         let name =

@@ -3,49 +3,52 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::network::open_own_mounts;
-use crate::protocol::args::Args;
-use crate::sys::{self, folder::Folder, Error};
+use crate::protocol::fields::{refused, Fields, Process};
+use sys::{folder::Folder, Error};
 
 const PARENT: &str = "run";
 const FOLDER: &str = "atoll";
 const FILE: &str = "fork-generation";
 const DIGITS: usize = 32;
 
-pub struct Request {
-    pid: u32,
-    start: u64,
+#[derive(Debug)]
+pub struct Write {
+    process: Process,
     /// The root user of the sandbox.
     owner: u32,
     value: String,
 }
 
-impl Request {
-    pub fn from_args(args: &mut Args) -> Result<Request, Error> {
-        let value = args.text("value")?;
+impl Write {
+    pub fn from_fields(fields: &mut Fields) -> Result<Write, Error> {
+        let value = fields.text("value")?;
         if value.len() != DIGITS || !value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(Error::new(format!("--value must be {DIGITS} hex digits")));
+            return Err(refused(format!("value: must be {DIGITS} hex digits")));
         }
-        Ok(Request { pid: args.number("pid")?, start: args.number("start")?, owner: args.number("owner")?, value })
+        Ok(Write { process: fields.process()?, owner: fields.number("owner")?, value })
     }
 }
 
 /// Leaves a file that says so already alone: who watches it is told of changes only. Leaves the calling thread in the mounts of the sandbox.
-pub fn write(request: &Request) -> Result<(), Error> {
-    let namespace = match open_own_mounts(request.pid, request.start)? {
+pub fn write(request: &Write) -> Result<(), Error> {
+    let namespace = match open_own_mounts(request.process)? {
         Some(namespace) => namespace,
         None => return Ok(()),
     };
-    let root = identity(Path::new(&format!("/proc/{}/root", request.pid)))?;
+    let root = identity(Path::new(&format!("/proc/{}/root", request.process.pid)))?;
     sys::own_folders()?;
     sys::enter_mounts(&namespace)?;
     // An OCI runtime that only changes the root of the process leaves the folders of the host in its mounts.
     if identity(Path::new("/"))? != root {
-        return Err(Error::new(format!("the root folder of process {} is not that of its mounts", request.pid)));
+        return Err(Error::new(format!(
+            "the root folder of process {} is not that of its mounts",
+            request.process.pid
+        )));
     }
     sys::acting_as(request.owner, || write_below(Path::new("/"), &request.value))
         .map_err(|error| Error::io("write", format!("/{PARENT}/{FOLDER}/{FILE}"), error))

@@ -4,13 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::sys::{Error, O_TMPFILE};
+use sys::{Error, O_TMPFILE};
 
 /// Stays: without a file of such a number, btrfs would continue below it after its next mount.
 const MARK: &str = "mark";
 
 /// Leaves a file `mark` with an inode number of at least `from` in a folder of btrfs. Unnamed files use up each number below it.
-pub fn count_up(dir: &Path, from: u64) -> Result<(), Error> {
+pub fn raise(dir: &Path, from: u64) -> Result<(), Error> {
     let failed = |error| Error::io("count files up in", dir.display(), error);
     loop {
         let file = OpenOptions::new().write(true).custom_flags(O_TMPFILE).mode(0o600).open(dir).map_err(failed)?;

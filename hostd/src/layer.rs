@@ -1,34 +1,49 @@
 //! Unpacks a layer of an OCI image (image-spec, layer.md), which is a tar of unknown origin, into a folder as overlay wants it.
-//!
-//!     atoll-hostd unpack-layer --blob FILE --bytes-max N --files-max N --depth-max N [--target DIR [--lower DIR …]] [--plain yes]
-//!
-//! Prints one line of JSON: `digest`, the SHA-256 of the uncompressed tar in hex, `bytes` and `files` of it, and what was left out.
-//! Without a target it hashes only. `--plain yes` takes the names of whiteouts as they are and hashes nothing, for an archive of an image.
 
 mod stream;
 mod tar;
 mod tree;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use crate::protocol::fields::Fields;
 use stream::Stream;
+use sys::Error;
 use tar::Tar;
 use tree::{Limits, Tree};
 
 /// Above what any image of that many files has, and a bound on the memory of one that has nothing but folders.
 const FOLDER_BYTES_MAX: usize = 64 << 20;
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let blob = args.path("blob")?;
-    let bytes_max = args.number("bytes-max")?;
-    let (files, depth) = (args.number("files-max")?, args.number("depth-max")?);
-    let limits = Limits { files, depth, folder_bytes: FOLDER_BYTES_MAX };
-    let target = args.optional_path("target")?;
-    let lowers = args.optional_paths("lower")?;
-    let plain = args.optional_text("plain")?.map_or(false, |value| value == "yes");
-    args.finish()?;
+#[derive(Debug)]
+pub struct Unpack {
+    blob: PathBuf,
+    bytes_max: u64,
+    limits: Limits,
+    /// Without one it is hashed only.
+    target: Option<PathBuf>,
+    /// Unpacked layers below, newest first.
+    lowers: Vec<PathBuf>,
+    /// For an archive of an image: names of whiteouts stay as they are, and nothing is hashed.
+    plain: bool,
+}
+
+impl Unpack {
+    pub fn from_fields(fields: &mut Fields) -> Result<Unpack, Error> {
+        let (files, depth) = (fields.number("filesMax")?, fields.number("depthMax")?);
+        Ok(Unpack {
+            blob: fields.path("blob")?,
+            bytes_max: fields.number("bytesMax")?,
+            limits: Limits { files, depth, folder_bytes: FOLDER_BYTES_MAX },
+            target: fields.optional_path("target")?,
+            lowers: fields.paths("lowers")?,
+            plain: fields.flag("plain")?,
+        })
+    }
+}
+
+/// Tells one line of JSON: `digest`, the SHA-256 of the uncompressed tar in hex, `bytes` and `files` of it, and what was left out.
+pub fn unpack_layer(Unpack { blob, bytes_max, limits, target, lowers, plain }: Unpack) -> Result<String, Error> {
     // Sandboxes come first.
     sys::yield_to_others();
     let stream = Stream::open(&blob, !plain, bytes_max)?;
@@ -38,11 +53,10 @@ pub fn command(mut args: Args) -> Result<(), Error> {
     };
     let Unpacked { stream, report } = unpacked;
     let (bytes, digest) = stream.finish()?;
-    println!(
-        "{{\"digest\":\"{digest}\",\"bytes\":{bytes},\"files\":{},\"devices\":{},\"attributes\":{},\"isOpaque\":{}}}",
+    Ok(format!(
+        "{{\"digest\":\"{digest}\",\"bytes\":{bytes},\"files\":{},\"devices\":{},\"attributes\":{},\"isOpaque\":{}}}\n",
         report.files, report.devices, report.attributes, report.is_opaque
-    );
-    Ok(())
+    ))
 }
 
 struct Unpacked {
@@ -50,13 +64,7 @@ struct Unpacked {
     report: tree::Report,
 }
 
-fn unpack(
-    stream: Stream,
-    target: &Path,
-    lowers: &[std::path::PathBuf],
-    plain: bool,
-    limits: Limits,
-) -> Result<Unpacked, Error> {
+fn unpack(stream: Stream, target: &Path, lowers: &[PathBuf], plain: bool, limits: Limits) -> Result<Unpacked, Error> {
     let mut tree = Tree::open(target, lowers, plain, limits)?;
     let mut tar = Tar::new(stream);
     while let Some(entry) = tar.next()? {

@@ -6,36 +6,31 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::network::open_own_mounts;
-use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use crate::protocol::fields::{Fields, Process};
+use sys::Error;
 
 const GROUPS: &str = "/sys/fs/cgroup";
 const NAME: &str = "sandbox";
 
-pub struct Request {
-    pid: u32,
-    start: u64,
+#[derive(Debug)]
+pub struct Show {
+    process: Process,
     /// The folder on the host.
     source: PathBuf,
     /// The root user of the sandbox.
     owner: u32,
 }
 
-impl Request {
-    pub fn from_args(args: &mut Args) -> Result<Request, Error> {
-        Ok(Request {
-            pid: args.number("pid")?,
-            start: args.number("start")?,
-            source: args.path("source")?,
-            owner: args.number("owner")?,
-        })
+impl Show {
+    pub fn from_fields(fields: &mut Fields) -> Result<Show, Error> {
+        Ok(Show { process: fields.process()?, source: fields.path("source")?, owner: fields.number("owner")? })
     }
 }
 
 /// Harmless where it is mounted, as after a restore. Leaves the calling thread in the namespace of the sandbox, in which no process may
 /// mount anything, so that the path leads where the runtime has made it lead.
-pub fn show(request: &Request) -> Result<(), Error> {
-    let namespace = match open_own_mounts(request.pid, request.start)? {
+pub fn show(request: &Show) -> Result<(), Error> {
+    let namespace = match open_own_mounts(request.process)? {
         Some(namespace) => namespace,
         None => return Ok(()),
     };

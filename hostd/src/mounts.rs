@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::sys::{self, Error};
+use sys::Error;
 
 pub struct Mount {
     /// Its number in this kernel, as `fdinfo` of an open file tells it too.

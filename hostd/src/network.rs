@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::io::AsRawFd;
 use std::process::{Command, Stdio};
 
-use crate::protocol::args::Args;
-use crate::sys::netlink::{index_of, Mac, Netlink};
-use crate::sys::{self, Error};
+use crate::protocol::fields::{refused, Fields, Process};
+use sys::netlink::{index_of, Mac, Netlink};
+use sys::Error;
 
 const LOOPBACK: &str = "lo";
 /// The name of the link inside.
@@ -18,46 +18,54 @@ const INSIDE: &str = "eth0";
 
 /// The link of a sandbox: its end on the host routes to the sandbox alone, its end inside to the gateway alone. Neither uses ARP: both
 /// know each other by permanent entries.
-pub struct Request {
-    pid: u32,
-    start: u64,
+#[derive(Debug)]
+pub struct Join {
+    process: Process,
     link: String,
     address: Ipv4Addr,
     mac: Mac,
     gateway: Ipv4Addr,
     gateway_mac: Mac,
-    /// The address of restored connections, on the loopback until here.
-    held: Option<Ipv4Addr>,
-    /// Their connections to the outside end.
+    held: Option<Held>,
+}
+
+/// The address of restored connections, on the loopback until here.
+#[derive(Debug)]
+struct Held {
+    address: Ipv4Addr,
+    /// The connections to the outside end.
     closes: bool,
 }
 
-impl Request {
-    pub fn from_args(args: &mut Args) -> Result<Request, Error> {
-        let held = args.optional_text("held")?;
-        Ok(Request {
-            pid: args.number("pid")?,
-            start: args.number("start")?,
-            link: args.text("link")?,
-            address: args.number("address")?,
-            mac: mac(&args.text("mac")?)?,
-            gateway: args.number("gateway")?,
-            gateway_mac: mac(&args.text("gateway-mac")?)?,
-            held: held
-                .map(|text| text.parse().map_err(|_| Error::new(format!("--held {text} is no address"))))
-                .transpose()?,
-            closes: args.optional_text("close")?.is_some(),
+impl Join {
+    pub fn from_fields(fields: &mut Fields) -> Result<Join, Error> {
+        let held = fields.has("held").then(|| Held::from_fields(fields.object("held")?)).transpose()?;
+        Ok(Join {
+            process: fields.process()?,
+            link: fields.text("link")?,
+            address: fields.parsed("address")?,
+            mac: mac(&fields.text("mac")?)?,
+            gateway: fields.parsed("gateway")?,
+            gateway_mac: mac(&fields.text("gatewayMac")?)?,
+            held,
         })
     }
 }
 
+impl Held {
+    fn from_fields(mut fields: Fields) -> Result<Held, Error> {
+        let held = Held { address: fields.parsed("address")?, closes: fields.flag("close")? };
+        fields.finish().map(|()| held)
+    }
+}
+
 /// Makes what is missing of the link, in any state of it, so it can be repeated after a crash.
-pub fn join(request: &Request) -> Result<(), Error> {
-    let namespace = open_namespace(request.pid, request.start, "net")?;
+pub fn join(request: &Join) -> Result<(), Error> {
+    let namespace = open_namespace(request.process, "net")?;
     join_host(request, &namespace).map_err(|error| Error::io("join", &request.link, error))?;
     sys::enter_network(&namespace)?;
-    if let (Some(held), true) = (request.held, request.closes) {
-        close_connections(held)?;
+    if let Some(held) = request.held.as_ref().filter(|held| held.closes) {
+        close_connections(held.address)?;
     }
     join_sandbox(request).map_err(|error| Error::io("join the inside of", &request.link, error))
 }
@@ -75,9 +83,9 @@ pub fn delete(link: &str) -> Result<(), Error> {
     }
 }
 
-fn join_host(request: &Request, namespace: &File) -> io::Result<()> {
+fn join_host(request: &Join, namespace: &File) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
-    let Request { link, address, mac, gateway, gateway_mac, .. } = request;
+    let Join { link, address, mac, gateway, gateway_mac, .. } = request;
     match netlink.make_pair(link, *gateway_mac, INSIDE, *mac, namespace.as_raw_fd()) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -89,11 +97,11 @@ fn join_host(request: &Request, namespace: &File) -> io::Result<()> {
     netlink.put_neighbour(index, *address, *mac)
 }
 
-fn join_sandbox(request: &Request) -> io::Result<()> {
+fn join_sandbox(request: &Join) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     let loopback = index_of(LOOPBACK)?;
-    if let Some(held) = request.held {
-        match netlink.delete_address(loopback, held) {
+    if let Some(held) = &request.held {
+        match netlink.delete_address(loopback, held.address) {
             Err(error) if error.kind() != io::ErrorKind::AddrNotAvailable => return Err(error),
             _ => {}
         }
@@ -147,19 +155,20 @@ fn is_from(line: &str, wanted: &str) -> bool {
 fn mac(text: &str) -> Result<Mac, Error> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
     let bytes = bytes.and_then(|bytes| Mac::try_from(bytes).ok());
-    bytes.ok_or_else(|| Error::new(format!("{text} is no MAC address")))
+    bytes.ok_or_else(|| refused(format!("{text} is no MAC address")))
 }
 
 /// A namespace (`net`, `mnt`) of the process with this number that started at this tick (field 22 of `/proc/<pid>/stat`).
-pub fn open_namespace(pid: u32, start: u64, kind: &str) -> Result<File, Error> {
+pub fn open_namespace(process: Process, kind: &str) -> Result<File, Error> {
+    let Process { pid, start } = process;
     let namespace = File::open(format!("/proc/{pid}/ns/{kind}")).map_err(|_| has_ended(pid, start))?;
     assert_start(pid, start)?;
     Ok(namespace)
 }
 
 /// Its mount namespace, unless it is that of this process: what shall be mounted for a sandbox is never mounted on the host.
-pub fn open_own_mounts(pid: u32, start: u64) -> Result<Option<File>, Error> {
-    let namespace = open_namespace(pid, start, "mnt")?;
+pub fn open_own_mounts(process: Process) -> Result<Option<File>, Error> {
+    let namespace = open_namespace(process, "mnt")?;
     let inode = |file: &File| file.metadata().map(|metadata| metadata.ino());
     let of_host = File::open("/proc/self/ns/mnt").and_then(|file| inode(&file));
     let is_own = inode(&namespace).and_then(|inode| of_host.map(|of_host| inode != of_host));
@@ -226,7 +235,7 @@ mod tests {
         let pid = std::process::id();
         let stat = std::fs::read_to_string("/proc/self/stat").expect("readable");
         let start = start_tick(&stat).expect("known");
-        assert!(open_namespace(pid, start, "net").is_ok());
-        assert!(open_namespace(pid, start + 1, "net").is_err());
+        assert!(open_namespace(Process { pid, start }, "net").is_ok());
+        assert!(open_namespace(Process { pid, start: start + 1 }, "net").is_err());
     }
 }

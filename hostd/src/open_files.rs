@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::criu_image::{fields, of_each_entry, varint, LENGTH_DELIMITED};
-use crate::sys::Error;
+use sys::Error;
 
 /// Of a message: what a regular file is; its path and its size in that.
 const REGULAR: u64 = 3;

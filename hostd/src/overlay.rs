@@ -14,13 +14,15 @@ use std::os::unix::io::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::mounts;
-use crate::protocol::args::{split_start, Args};
-use crate::sys::{self, Error};
+use crate::protocol::fields::{refused, Fields};
+use crate::protocol::request::range;
+use sys::Error;
 
 /// mount(2) takes one page of options. The layers are named by number, so that hundreds of them fit.
 const OPTIONS_BYTES_MAX: usize = 4095;
 
-pub struct Request {
+#[derive(Debug)]
+pub struct Mount {
     target: PathBuf,
     upper: PathBuf,
     work: PathBuf,
@@ -32,25 +34,22 @@ pub struct Request {
     hide: Option<PathBuf>,
 }
 
-impl Request {
-    pub fn from_args(args: &mut Args) -> Result<Request, Error> {
-        let range = args.text("range")?;
-        let (start, count) = split_start(&range)?;
-        let count = count.parse().map_err(|_| Error::new(format!("--range {range} is not START:COUNT")))?;
+impl Mount {
+    pub fn from_fields(fields: &mut Fields) -> Result<Mount, Error> {
+        let (start, count) = range(fields)?;
         let mut lowers = Vec::new();
-        for lower in args.all("lower") {
-            let text = lower.into_string().map_err(|value| Error::new(format!("--lower {value:?} is not text")))?;
-            let (from, path) = split_start(&text)?;
-            lowers.push((from, PathBuf::from(path)));
+        for mut lower in fields.objects("layers")? {
+            lowers.push((lower.number("start")?, lower.path("path")?));
+            lower.finish()?;
         }
         if lowers.is_empty() {
-            return Err(Error::new("--lower is needed at least once"));
+            return Err(refused("layers: must not be empty"));
         }
-        Ok(Request {
-            target: args.path("target")?,
-            upper: args.path("upper")?,
-            work: args.path("work")?,
-            hide: args.optional_path("hide")?,
+        Ok(Mount {
+            target: fields.path("target")?,
+            upper: fields.path("upper")?,
+            work: fields.path("work")?,
+            hide: fields.optional_path("hide")?,
             start,
             count,
             lowers,
@@ -58,7 +57,7 @@ impl Request {
     }
 }
 
-pub fn mount(request: &Request) -> Result<(), Error> {
+pub fn mount(request: &Mount) -> Result<(), Error> {
     let own = "/proc/self/ns/mnt";
     let host = File::open(own).map_err(|error| Error::io("open", own, error))?;
     match &request.hide {
@@ -71,7 +70,7 @@ pub fn mount(request: &Request) -> Result<(), Error> {
 }
 
 /// Builds the overlay on a scratch file system over the target and returns it as a detached mount.
-fn stage(request: &Request) -> Result<OwnedFd, Error> {
+fn stage(request: &Mount) -> Result<OwnedFd, Error> {
     let scratch = &request.target;
     sys::mount_at("tmpfs", scratch, sys::MS_NOSUID | sys::MS_NODEV, "size=1m,mode=0700")?;
     let mut namespaces: HashMap<u32, OwnedFd> = HashMap::new();
@@ -134,17 +133,5 @@ mod tests {
         assert!(plain(Path::new("/a:b")).is_err());
         assert!(plain(Path::new("/a,b")).is_err());
         assert!(plain(Path::new("/a b")).is_ok());
-    }
-
-    #[test]
-    fn a_request_needs_a_lower_and_a_range() {
-        let parse = |words: &[&str]| {
-            Args::parse(words.iter().map(std::ffi::OsString::from)).and_then(|mut args| Request::from_args(&mut args))
-        };
-        let base = ["--target", "/t", "--upper", "/u", "--work", "/w"];
-        assert!(parse(&[&base[..], &["--range", "5:10"]].concat()).is_err());
-        assert!(parse(&[&base[..], &["--range", "5", "--lower", "0:/b"]].concat()).is_err());
-        let request = parse(&[&base[..], &["--range", "5:10", "--lower", "0:/b"]].concat()).ok().expect("parses");
-        assert_eq!((request.start, request.count, request.lowers.len()), (5, 10, 1));
     }
 }

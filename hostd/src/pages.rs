@@ -15,10 +15,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::io::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use crate::protocol::args::Args;
-use crate::sys::folder::Folder;
-use crate::sys::{self, Error, O_TMPFILE};
 use runs::{Run, Runs};
+use sys::folder::Folder;
+use sys::{Error, O_TMPFILE};
 
 /// Of CRIU's images, and the unit in which extents are shared.
 const PAGE_BYTES: usize = 4096;
@@ -35,19 +34,15 @@ struct CloneRange {
     at: u64,
 }
 
-/// Prints how many bytes are shared. It has time: everything else comes first.
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let like = args.path("like")?;
-    let dir = args.path("dir")?;
-    args.finish()?;
+/// Tells how many bytes are shared. It has time: everything else comes first.
+pub fn share_pages(like: &Path, dir: &Path) -> Result<String, Error> {
     sys::yield_to_others();
-    let earlier = Earlier::read(&like)?;
+    let earlier = Earlier::read(like)?;
     let mut shared = 0;
-    for path in page_files(&dir)? {
+    for path in page_files(dir)? {
         shared += share(&path, &earlier)?;
     }
-    println!("{shared}");
-    Ok(())
+    Ok(format!("{shared}\n"))
 }
 
 fn page_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {

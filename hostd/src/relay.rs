@@ -3,11 +3,8 @@
 //! unsent data waits as long as its sender has chosen (SO_LINGER of socket(7)). Here that holds up one thread, of that one
 //! connection. Where the kernel can, it refuses such messages at their sender (SO_PASSRIGHTS, Linux 6.16).
 //!
-//! The server connects to the relay's own socket, sends one frame (`frame.rs`) and reads `error:i32`, big-endian, an error
-//! number or 0:
-//!
-//!     connect  op:u8 = 0, the absolute path of a guest's socket; after 0 the bytes of both sides follow as they come
-//!     cut      op:u8 = 1, such a path: ends all connections to it; 0 when there is none any more
+//! The server connects to the relay's own socket, sends one frame with a request and reads `error:i32`, big-endian, an error number or 0. After 0
+//! for `connect-guest` the bytes of both sides follow as they come. `cut-guest` ends all connections to a guest; 0 when there is none any more.
 //!
 //! Each side hears the end of what the other sends. When the server closes its side, what it has sent is still delivered; when
 //! the guest closes its side, the connection ends. An error of one side is an end to the other.
@@ -15,28 +12,26 @@
 mod direction;
 mod table;
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::protocol::fields::Fields;
 use crate::protocol::frame;
-use crate::sys::poll::{self, GONE, IN, OUT};
-use crate::sys::socket::{bind_private, connect_without_rights};
-use crate::sys::{self, Error};
+use crate::protocol::request::Resident;
 use direction::Direction;
+use sys::poll::{self, GONE, POLLIN, POLLOUT};
+use sys::socket::{bind_private, connect_without_rights};
+use sys::{Error, EINVAL, ENOBUFS};
 use table::Relays;
 
-/// An operation, and a path of a unix socket, which has no more.
-const REQUEST_BYTES_MAX: usize = 1 + 107;
-const CONNECT: u8 = 0;
-const CUT: u8 = 1;
+/// An operation, and a path of a unix socket, each byte of which may be an escape.
+const REQUEST_BYTES_MAX: usize = 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 2 * BUFFER_BYTES;
 /// Threads that wait for a connection; more of them end.
@@ -46,17 +41,13 @@ const HELD_UP_AFTER: Duration = Duration::from_secs(1);
 /// Bound of the delivery to the guest after the server has closed.
 const LINGER: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// Error numbers of the answer (errno(3)).
-const EAGAIN: i32 = 11;
-const EINVAL: i32 = 22;
-const ENOBUFS: i32 = 105;
 
 /// Makes the relay's socket, for root alone, and serves it from threads of its own.
 pub fn serve(socket: &Path) -> Result<(), Error> {
-    sys::raise_file_limit();
+    sys::raise_file_limit(u64::MAX);
     sys::let_signals_interrupt();
-    let workers =
-        Arc::new(Workers { listener: bind_private(socket)?, relays: Relays::default(), idle: AtomicUsize::new(0) });
+    let listener = bind_private(socket).map_err(|error| Error::io("bind", socket.display(), error))?;
+    let workers = Arc::new(Workers { listener, relays: Relays::default(), idle: AtomicUsize::new(0) });
     workers.start_one()?;
     let look = move || loop {
         thread::sleep(HELD_UP_AFTER);
@@ -113,15 +104,16 @@ impl Workers {
 }
 
 fn relay(mut server: UnixStream, relays: &Relays) -> io::Result<()> {
-    let mut request = match frame::read(&mut server, 1..=REQUEST_BYTES_MAX)? {
+    let request = match frame::read(&mut server, 1..=REQUEST_BYTES_MAX)? {
         Some(request) => request,
         None => return Ok(()),
     };
-    let path = PathBuf::from(OsString::from_vec(request.split_off(1)));
-    match request[0] {
-        CONNECT => connect(&path, server, relays),
-        CUT => answer(&server, relays.cut(&path)),
-        _ => answer(&server, EINVAL),
+    match Fields::parse(&request).and_then(Resident::parse) {
+        Ok(Resident::ConnectGuest(path)) => connect(&path, server, relays),
+        Ok(Resident::CutGuest(path)) => answer(&server, relays.cut(&path)),
+        Ok(_) => answer(&server, EINVAL),
+        // Nobody who speaks the protocol.
+        Err(_) => Ok(()),
     }
 }
 
@@ -140,7 +132,8 @@ fn connect(path: &Path, server: UnixStream, relays: &Relays) -> io::Result<()> {
             // Before the guest's side is closed, which may take its time.
             server.shutdown(Shutdown::Both)
         }
-        Err(error) => answer(&server, error.raw_os_error().unwrap_or(EAGAIN)),
+        // No path of a socket has no number: nobody who speaks the protocol.
+        Err(error) => error.raw_os_error().map_or(Ok(()), |number| answer(&server, number)),
     }
 }
 
@@ -170,10 +163,10 @@ fn exchange(server: &UnixStream, guest: &UnixStream) {
             let _ = guest.shutdown(Shutdown::Read);
             return asked.deliver(&mut buffer, limit);
         }
-        if of_server & IN != 0 || of_guest & (OUT | GONE) != 0 {
+        if of_server & POLLIN != 0 || of_guest & (POLLOUT | GONE) != 0 {
             asked.carry(&mut buffer);
         }
-        if of_guest & (IN | GONE) != 0 || of_server & OUT != 0 {
+        if of_guest & (POLLIN | GONE) != 0 || of_server & POLLOUT != 0 {
             answered.carry(&mut buffer);
         }
         if answered.ended && of_guest & GONE != 0 {

@@ -6,23 +6,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::protocol::args::Args;
-use crate::sys::folder::Folder;
-use crate::sys::Error;
+use sys::folder::Folder;
+use sys::{Error, EBUSY, EISDIR, ENOENT, ENOTEMPTY, EXDEV};
 
 const DEPTH_MAX: usize = 128;
 /// Bounds of the mounts on one entry, and of the rounds over a folder that grows meanwhile.
 const ROUNDS_MAX: usize = 1_000;
-/// Error numbers (errno(3)).
-const ENOENT: i32 = 2;
-const EBUSY: i32 = 16;
-const EXDEV: i32 = 18;
-const EISDIR: i32 = 21;
-const ENOTEMPTY: i32 = 39;
 
-pub fn command(args: &mut Args) -> Result<(), Error> {
-    let folders = args.paths("dir")?;
-    args.finish()?;
+pub fn remove_folders(folders: &[PathBuf]) -> Result<(), Error> {
     folders.iter().try_for_each(|folder| remove(folder))
 }
 
@@ -121,7 +112,7 @@ mod tests {
         let scratch = scratch("deep");
         let deep = scratch.join(vec!["d"; DEPTH_MAX + 2].join("/"));
         fs::create_dir_all(&deep).expect("made");
-        let refusal = remove(&scratch).err().expect("refused").to_string();
+        let refusal = remove(&scratch).expect_err("refused").to_string();
         assert!(refusal.contains("too deep"), "{refusal}");
         fs::remove_dir_all(&scratch).expect("removed");
     }

@@ -7,11 +7,11 @@ mod ranges;
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use crate::protocol::fields::Fields;
 use ranges::{holes_of, Ranges};
+use sys::Error;
 
 /// `_IOWR(0x94, 17, struct btrfs_ioctl_search_args)`.
 const TREE_SEARCH: u64 = 0xd000_9411;
@@ -31,15 +31,30 @@ const SUPERBLOCK_BYTES: u64 = 4096;
 /// Between two looks at the space that is left below.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Prints five numbers of bytes: those of chunks that have no blocks, those that free space for the largest chunks has up to its first
+#[derive(Debug)]
+pub struct Reserve {
+    pool: PathBuf,
+    file: PathBuf,
+    ahead: u64,
+    chunk: u64,
+    leave: u64,
+}
+
+impl Reserve {
+    pub fn from_fields(fields: &mut Fields) -> Result<Reserve, Error> {
+        Ok(Reserve {
+            pool: fields.path("pool")?,
+            file: fields.path("file")?,
+            ahead: fields.number("aheadBytes")?,
+            chunk: fields.number("chunkBytes")?,
+            leave: fields.number("leaveBytes")?,
+        })
+    }
+}
+
+/// Tells five numbers of bytes: those of chunks that have no blocks, those that free space for the largest chunks has up to its first
 /// gap, all of that space, all free space of the device, and what of it has more blocks than wanted. Blocks are taken while more than `leave` stay below.
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let pool = args.path("pool")?;
-    let file = args.path("file")?;
-    let ahead: u64 = args.number("ahead")?;
-    let chunk: u64 = args.number("chunk")?;
-    let leave: u64 = args.number("leave")?;
-    args.finish()?;
+pub fn reserve(Reserve { pool, file, ahead, chunk, leave }: Reserve) -> Result<String, Error> {
     let mount = File::open(&pool).map_err(|error| Error::io("open", pool.display(), error))?;
     let below = OpenOptions::new().write(true).open(&file).map_err(|error| Error::io("open", file.display(), error))?;
     let end = device_bytes(&mount, &pool)?;
@@ -62,8 +77,7 @@ pub fn command(mut args: Args) -> Result<(), Error> {
     let first = mapped.prefix_of(&large);
     let large_free: u64 = large.iter().map(|&(_, length)| length).sum();
     let spare = in_holes - first.min(ahead) - mapped.prefix_of(&small).min(ahead);
-    println!("{unbacked} {first} {large_free} {free} {spare}");
-    Ok(())
+    Ok(format!("{unbacked} {first} {large_free} {free} {spare}\n"))
 }
 
 /// The first `bytes` of some ranges.

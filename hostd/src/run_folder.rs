@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::mounts::mount_points;
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// Makes `folder` a private mount; harmless on a repeat.
 pub fn make_own(folder: &Path) -> Result<(), Error> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::mounts::{mounts_in, Mount};
 use crate::network::open_own_mounts;
 use crate::process::freeze::members;
-use crate::sys::{self, Error};
+use crate::protocol::fields::Process;
+use sys::Error;
 
 /// A process that has a file open at each of so many looks keeps it.
 const LOOKS: u32 = 10;
@@ -22,13 +23,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// A file of the host that a process of the control group `groups` holds open stays too, for the same reason; `false` then. One of an
 /// lxcfs that has ended answers nothing and goes.
-pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf], groups: &[PathBuf]) -> Result<bool, Error> {
-    let namespace = match open_own_mounts(pid, start)? {
+pub fn replace(process: Process, source: &Path, files: &[PathBuf], groups: &[PathBuf]) -> Result<bool, Error> {
+    let namespace = match open_own_mounts(process)? {
         Some(namespace) => namespace,
         None => return Ok(true),
     };
     // If another process has got the number since, no path of it matters: what is changed are the mounts of this namespace.
-    let mounts = mounts_in(&format!("/proc/{pid}/mountinfo"))?;
+    let mounts = mounts_in(&format!("/proc/{}/mountinfo", process.pid))?;
     // The last one at a path lies on top.
     let at = |file: &PathBuf| mounts.iter().rfind(|mount| mount.point == *file);
     if !files.iter().any(|file| at(file).is_some()) {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::AsRawFd;
 use std::path::Path;
 
-use crate::sys::{self, Error};
+use sys::Error;
 
 // Encoded as `_IOW` and `_IOR` do, which all architectures of Atoll share.
 const SUBVOL_CREATE: u64 = 0x5000_940e;

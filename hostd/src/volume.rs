@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// Ids `0..count` of the files at `source` are `start..start+count` below `target`.
 pub fn mount(source: &Path, target: &Path, (start, count): (u32, u32), read_only: bool) -> Result<(), Error> {

@@ -4,7 +4,7 @@
  * `plugin.mjs` makes the linter check it, `draw.mjs` draws it.
  */
 const base = ['errors.ts', 'lib']
-const ofRuntime = [...base, 'sandbox/ports', 'runtime']
+const ofRuntime = [...base, 'protocol/hostd.ts', 'sandbox/ports', 'runtime']
 const tools = [...ofRuntime, 'runtime/hostd', 'runtime/cleanup.ts']
 const domains = ['events', 'sandbox', 'image', 'session', 'organisation']
 
@@ -19,7 +19,7 @@ export const table = {
   session: [...base, 'protocol', 'events', 'sandbox/index.ts'],
 
   // Programs, processes and files of the host, and the terms of self-tests.
-  runtime: [...base, 'sandbox/ports'],
+  runtime: [...base, 'protocol/hostd.ts', 'sandbox/ports'],
   'runtime/hostd': ofRuntime,
   'runtime/cleanup.ts': [...ofRuntime, 'runtime/hostd'],
   'runtime/guest-client': [...ofRuntime, 'protocol'],

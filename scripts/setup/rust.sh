@@ -1,18 +1,15 @@
 # The static Rust programs: the guest and hostd.
 
-# install_crate FOLDER BINARY NAME: builds the crate and installs its binary as the image NAME.
+# install_crate NAME: builds the crate of that folder with the profile of that name and installs its binary as the image NAME.
 install_crate() {
-  local folder=$1 binary=$2 name=$3 target built new before
+  local name=$1 binary=atoll-$1 target built new before
   find_cargo || { echo 'no cargo'; return 1; }
   target=$(uname -m)-unknown-linux-gnu
-  say "building $folder/ with cargo $(cargo --version | cut -d' ' -f2)"
+  say "building $name/ with cargo $(cargo --version | cut -d' ' -f2)"
   # Remapped paths: two checkouts of one commit give the same binary, hence the same image.
-  (
-    cd "$folder" || exit
-    RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=$folder" \
-      cargo build --release --offline --target "$target"
-  )
-  built=$folder/target/$target/release/$binary
+  RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=atoll" \
+    cargo build --profile "$name" --package "$binary" --offline --target "$target"
+  built=target/$target/$name/$binary
   if ldd "$built" 2>&1 | grep -v -q -E 'statically linked|not a dynamic executable'; then
     echo "$built is not static"
     return 1

@@ -57,7 +57,10 @@ test('docs: the index has every page of the rooms, and no page lies beside them'
 
 test('docs: pages and headings that sources name exist', () => {
   const sources = globSync(
-    ['{src,test,scripts,deploy,sdk/src,guest/src,hostd/src}/**/*.{ts,mjs,rs,sh}', 'deploy/**/Caddyfile'],
+    [
+      '{src,test,scripts,deploy,sdk/src,guest/src,hostd/src,sys/src,json/src}/**/*.{ts,mjs,rs,sh}',
+      'deploy/**/Caddyfile',
+    ],
     { cwd: root, exclude: ['sdk/src/api.ts'] },
   )
   const named = sources.flatMap((source) =>
@@ -80,11 +83,14 @@ test('docs: pages and headings that sources name exist', () => {
   )
 })
 
-const files = globSync('{src,sdk/src,guest,hostd,test,scripts,deploy,docs,images,bin,.ci}/**/*', {
+const files = globSync('{src,sdk/src,guest,hostd,sys,json,test,scripts,deploy,docs,images,bin,.ci}/**/*', {
   cwd: root,
   exclude: ['**/node_modules', '**/target'],
   withFileTypes: true,
 }).map((entry) => `/${relative(root, join(entry.parentPath, entry.name))}${entry.isDirectory() ? '/' : ''}`)
+
+// What a command makes is not in every tree.
+if (!files.includes('/sdk/src/api.ts')) files.push('/sdk/src/api.ts')
 
 /** Those that a page may mean by a path: it leaves out folders that the text around it names. */
 const meant = (path) => files.filter((file) => file.endsWith(`/${path}`)).map((file) => file.slice(1))
@@ -93,7 +99,7 @@ const meant = (path) => files.filter((file) => file.endsWith(`/${path}`)).map((f
 const pathsIn = (text) =>
   [...text.matchAll(/`((?:\w[\w.-]*|\.ci)\/[\w./-]*)`/g)]
     .map(([, path]) => path)
-    .filter((path) => /\.(ts|rs|mjs|sh|md)$|^(src|test|guest|hostd|scripts)\/.*\/$/.test(path))
+    .filter((path) => /\.(ts|rs|mjs|sh|md)$|^(src|test|guest|hostd|sys|json|scripts)\/.*\/$/.test(path))
 
 test('docs: paths of the source exist, and names that a page places in a file are in it', () => {
   const broken = []

@@ -46,8 +46,6 @@ const readyPollMs = 100
 const readyTimeoutSeconds = 10
 const outputTailBytes = 16 * 1024
 const stderrInMessage = 500
-/** Of the names of checkpoints that builds make; see {@link isOfBuild}. */
-export const checkpointNamePrefix = 'image '
 
 /**
  * Builds an image in a sandbox of its organisation and returns its checkpoint. The state after each step becomes a layer, from which a
@@ -211,7 +209,7 @@ class RunningBuild {
       envs: { ...sandbox.envs, ...envs },
       commandDefaults: { ...sandbox.commandDefaults, ...defined({ cwd, user }) },
     }
-    await checkpoints.create(orgId, sandbox.id, { id, name: checkpointName(id), kind, isOfImage: true, sandboxConfig })
+    await checkpoints.create(orgId, sandbox.id, { id, name: checkpointName(id), kind, owner: 'image', sandboxConfig })
     const { status, error } = await checkpoints.settled(orgId, id)
     if (status !== 'ready')
       throw new ServiceError('unavailable', `the image could not be saved: ${error ?? 'no reason known'}`)
@@ -342,11 +340,6 @@ function failed(step: number, type: string, { exitCode, timedOut, stderr }: Prog
   })
 }
 
-/** The name ends with the unique part of the id, which clients cannot choose. */
 export function checkpointName(id: string): string {
-  return `${checkpointNamePrefix}${id.slice('cp-'.length)}`
-}
-
-export function isOfBuild({ id, name }: { id: string; name: string }): boolean {
-  return name === checkpointName(id)
+  return `image ${id.slice('cp-'.length)}`
 }

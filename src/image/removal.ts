@@ -1,15 +1,12 @@
 import { ignoreNotFound } from '../errors.ts'
 import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
-import { checkpointNamePrefix, isOfBuild } from './builder.ts'
 import type { ImageServiceDeps } from './service.ts'
 
-interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'log'> {
+interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'log'> {
   /** By organisation; `ImageRows` takes them too, to find an image to share. */
   locks: KeyedMutex
 }
-
-const dayMs = 86_400_000
 
 /** Removes images with the layers and checkpoints that no other image of the organisation needs, and what crashes have left. */
 export class Removal {
@@ -44,16 +41,15 @@ export class Removal {
     }
   }
 
-  async removeUnused(): Promise<void> {
-    const { store, limits } = this.#context
-    const unused = await store.unusedImages(new Date(Date.now() - limits.unusedDays * dayMs))
-    for (const { orgId, id } of unused) await this.remove(orgId, id)
+  async removeUnused(usedBefore: Date, signal: AbortSignal): Promise<void> {
+    const unused = await this.#context.store.unusedImages(usedBefore)
+    for (const { orgId, id } of unused) if (!signal.aborted) await this.remove(orgId, id)
   }
 
   /** Removes the sandboxes of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
   async removeBuildSandboxes(): Promise<void> {
     const { sandboxes, log } = this.#context
-    for (const { id, orgId } of await sandboxes.ofBuilds()) {
+    for (const { id, orgId } of await sandboxes.listOfBuilds()) {
       await sandboxes.delete(orgId, id).catch((error: unknown) => {
         log.warn({ err: error, sandboxId: id }, 'the sandbox of a build could not be removed')
       })
@@ -64,6 +60,6 @@ export class Removal {
   async removeUnknown(): Promise<void> {
     const { store, sandboxes } = this.#context
     await store.deleteUnusedLayers()
-    await this.removeCheckpoints((await sandboxes.checkpoints.named(checkpointNamePrefix)).filter(isOfBuild))
+    await this.removeCheckpoints(await sandboxes.checkpoints.listOwnedBy('image'))
   }
 }

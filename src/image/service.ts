@@ -1,5 +1,4 @@
 import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
-import { actingAsServer } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
@@ -39,9 +38,8 @@ export type BuildOptions = CreateOptions & Follower
 /** What a sandbox starts from, as a client names it. */
 export type ImageRequest = { image: Manifest } | { snapshot: string }
 
-export type ImageService = Omit<Images, 'start' | 'close'>
+export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused'>
 
-const sweepEveryMs = 3_600_000
 /** A start from an image is recorded at most so often. */
 const usedEveryMs = 60_000
 
@@ -57,7 +55,6 @@ export class Images {
   readonly #rows: ImageRows
   readonly #recorded: RecordedBuilds
   readonly #removal: Removal
-  #sweep: NodeJS.Timeout | undefined
 
   constructor(deps: ImageServiceDeps) {
     this.#deps = deps
@@ -72,7 +69,7 @@ export class Images {
     this.#recorded = new RecordedBuilds({ ...deps, files, removal: this.#removal, originOf })
   }
 
-  /** Removes what a crash has left, goes on with detached builds, and starts the clock. Call after the start of the sandbox service. */
+  /** Removes what a crash has left, and goes on with detached builds. Call after the start of the sandbox service. */
   async start(): Promise<void> {
     const { store, log } = this.#deps
     const building = await store.imagesIn('building')
@@ -86,17 +83,16 @@ export class Images {
       log.info({ imageId: image.id }, 'the build of an image goes on')
       this.#recorded.detach(image)
     }
-    this.#sweep = setInterval(() => {
-      actingAsServer('retention', () => this.#removal.removeUnused()).catch((error: unknown) =>
-        log.warn({ err: error }, 'unused images could not be removed'),
-      )
-    }, sweepEveryMs).unref()
   }
 
   /** Ends builds; the next start goes on with detached ones. */
   async close(): Promise<void> {
-    clearInterval(this.#sweep)
     await this.#recorded.close()
+  }
+
+  /** Removes images without a name from which nobody has started since. */
+  async removeUnused(usedBefore: Date, signal: AbortSignal): Promise<void> {
+    await this.#removal.removeUnused(usedBefore, signal)
   }
 
   /** Builds an image under a name and waits for its end. Throws `conflict` for a taken name, `build_failed`, `invalid_request`. */

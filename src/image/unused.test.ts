@@ -6,8 +6,7 @@ import type { SandboxService } from '../sandbox/index.ts'
 import type { ImageChange } from './image.ts'
 import { defaultImageLimits, type Image, Images, type ImageStore } from './index.ts'
 
-const hourMs = 3_600_000
-const dayMs = 24 * hourMs
+const dayMs = 24 * 3_600_000
 const orgId = 'org-1'
 
 /** Of images that share nothing. */
@@ -25,8 +24,6 @@ class Rows {
 
   get store(): ImageStore {
     const known: Partial<ImageStore> = {
-      imagePage: async () => [],
-      imagesIn: async () => [],
       imageNamed: async (name) => [...this.all.values()].find((row) => row.name === name),
       image: async (id) => this.all.get(id),
       publicImageNamed: async () => undefined,
@@ -45,17 +42,16 @@ class Rows {
 
   get sandboxes(): SandboxService {
     const checkpoints = {
-      named: async () => [],
       settled: async (_org: string, id: string) => ({ id, sandboxId: 'sb-1', status: 'ready' }),
       delete: async (_org: string, _sandboxId: string, id: string) => void this.deletedCheckpoints.push(id),
     }
-    return { checkpoints, ofBuilds: async () => [] } as unknown as SandboxService
+    return { checkpoints } as unknown as SandboxService
   }
 }
 
 test('unused images: one without a name goes with its checkpoint thirty days after its last use', async (t) => {
   const begun = Date.UTC(2026, 0, 1)
-  t.mock.timers.enable({ apis: ['setInterval', 'Date'], now: begun })
+  t.mock.timers.enable({ apis: ['Date'], now: begun })
   const rows = new Rows()
   const ignore = () => undefined
   const images = new Images({
@@ -69,23 +65,18 @@ test('unused images: one without a name goes with its checkpoint thirty days aft
     operatorOrgId: async () => orgId,
     log: { debug: ignore, info: ignore, warn: ignore, error: ignore, fatal: ignore, trace: ignore } as never,
   })
-  await images.start()
   for (const id of ['img-idle', 'img-used', 'img-named'])
     rows.add(id, new Date(begun), id === 'img-named' ? 'named' : undefined)
-  /** The clock strikes once on this day. */
-  const strike = async (day: number): Promise<string[]> => {
+  /** What is left when those are removed that have not been used for thirty days. */
+  const left = async (day: number): Promise<string[]> => {
     t.mock.timers.setTime(begun + day * dayMs)
-    t.mock.timers.tick(hourMs)
-    await new Promise((resolve) => setImmediate(resolve))
+    await images.removeUnused(new Date(begun + (day - 30) * dayMs), new AbortController().signal)
     return [...rows.all.keys()]
   }
-  assert.deepEqual(await strike(29), ['img-idle', 'img-used', 'img-named'])
+  assert.deepEqual(await left(29), ['img-idle', 'img-used', 'img-named'])
   await images.findNamed(orgId, 'img-used')
-  assert.deepEqual(await strike(31), ['img-used', 'img-named'])
+  assert.deepEqual(await left(31), ['img-used', 'img-named'])
   assert.deepEqual(rows.deletedCheckpoints, ['cp-img-idle'])
-  assert.deepEqual(await strike(58), ['img-used', 'img-named'])
-  assert.deepEqual(await strike(60), ['img-named'])
-  await images.close()
-  rows.add('img-late', new Date(begun))
-  assert.deepEqual(await strike(90), ['img-named', 'img-late'], 'the clock has stopped')
+  assert.deepEqual(await left(58), ['img-used', 'img-named'])
+  assert.deepEqual(await left(60), ['img-named'])
 })

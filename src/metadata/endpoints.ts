@@ -3,7 +3,7 @@ import { defined } from '../lib/defined.ts'
 import type { Sandbox, SandboxService } from '../sandbox/index.ts'
 
 export interface EndpointContext {
-  sandboxes: Pick<SandboxService, 'ofCaller' | 'scaling' | 'metrics'>
+  sandboxes: Pick<SandboxService, 'readOfCaller' | 'scaling' | 'usage'>
   /** Of the server. */
   region: string
 }
@@ -28,16 +28,16 @@ async function status(_context: EndpointContext, { id, startedAt }: Sandbox): Pr
 }
 
 async function limits({ sandboxes }: EndpointContext, sandbox: Sandbox): Promise<object> {
-  const load = await sandboxes.metrics.load(sandbox)
+  const usage = await sandboxes.usage.measure(sandbox)
   return {
-    cpuPercent: load.cpuPercent,
-    memUsage: load.memoryBytes,
-    memLimit: load.memoryLimitBytes,
-    pids: load.processCount,
-    netInput: load.networkReceivedBytes,
-    netOutput: load.networkSentBytes,
-    diskLimit: load.diskLimitBytes,
-    ...defined({ diskUsed: load.diskBytes }),
+    cpuPercent: usage.cpuPercent,
+    memUsage: usage.memoryBytes,
+    memLimit: usage.memoryLimitBytes,
+    pids: usage.processCount,
+    netInput: usage.networkReceivedBytes,
+    netOutput: usage.networkSentBytes,
+    diskLimit: usage.diskLimitBytes,
+    ...defined({ diskUsed: usage.diskBytes }),
   }
 }
 

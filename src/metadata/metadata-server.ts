@@ -113,7 +113,7 @@ export class MetadataServer {
     }
     const work = async () => {
       const body = method === 'POST' ? await this.#body(request) : undefined
-      const sandbox = await this.#options.sandboxes.ofCaller(sandboxId)
+      const sandbox = await this.#options.sandboxes.readOfCaller(sandboxId)
       return await endpoint.answer(this.#options, sandbox, body)
     }
     const body = await withTimeout(this.#limits.answerMs, work())

@@ -26,17 +26,17 @@ async function make(limits: MetadataOptions['limits'] = {}): Promise<World> {
   const write = (_facts: object, message: string) => void logged.push(message)
   const log: Log = { debug: write, info: write, warn: write, error: write }
   const world: World = { port: 0, sandbox, at: 'sb-1', wanted: [], fails: undefined, logged }
-  const load = {
+  const usage = {
     ...{ cpuPercent: 12.5, memoryBytes: 1, memoryLimitBytes: 2, diskBytes: 3, diskLimitBytes: 4 },
     ...{ processCount: 5, networkReceivedBytes: 6, networkSentBytes: 7 },
   }
   const server = new MetadataServer({
     sandboxes: {
-      ofCaller: async (id) => {
+      readOfCaller: async (id) => {
         if (world.fails) throw world.fails
         return { ...world.sandbox, id }
       },
-      metrics: { load: async () => load } as never,
+      usage: { measure: async () => usage } as never,
       scaling: {
         limitFromInside: async (_id: string, wanted: { memoryMb?: number; cpuPercent?: number }) => {
           world.wanted.push(wanted)

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { ErrorCode } from '../errors.ts'
 
 /** The wire between server and guest (`docs/internals/guest-protocol.md`). Guests are hostile: lengths are bounded, schemas check all answers. */
 
@@ -30,19 +31,21 @@ const path = z.string().max(16_384)
 /** The years 0 to 9999, in seconds. */
 const seconds = z.number().int().min(-62_167_219_200).max(253_402_300_799)
 
-/** Codes that a guest may answer with; each is one of `errorCodes`. */
+/** Codes that a guest may answer with, as in its source. */
+export const guestFaultCodes = [
+  'invalid_request',
+  'not_found',
+  'conflict',
+  'nothing_listening',
+  'forbidden',
+  'too_large',
+  'disk_full',
+  'unavailable',
+] as const satisfies readonly ErrorCode[]
+
 export const guestFaultSchema = z.object({
   ok: z.literal(false),
-  code: z.enum([
-    'invalid_request',
-    'not_found',
-    'conflict',
-    'nothing_listening',
-    'forbidden',
-    'too_large',
-    'disk_full',
-    'unavailable',
-  ]),
+  code: z.enum(guestFaultCodes),
   message: z.string().max(4000),
 })
 

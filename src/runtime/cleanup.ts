@@ -55,8 +55,8 @@ export async function cleanUp(
  */
 export async function removeFolders(hostd: HostTool, folders: readonly string[]): Promise<void> {
   const areThere = await Promise.all(folders.map(exists))
-  const args = folders.filter((_, index) => areThere[index]).flatMap((folder) => ['--dir', folder])
-  if (args.length > 0) await hostd.runTool(['remove', ...args], { timeoutMs: removeTimeoutMs })
+  const dirs = folders.filter((_, index) => areThere[index])
+  if (dirs.length > 0) await hostd.runTool({ op: 'remove-folders', dirs }, { timeoutMs: removeTimeoutMs })
 }
 
 /** Ends all CRIU processes that work in one of `folders`. Lazy-pages daemons may outlive a server, and be wanted. */
@@ -65,15 +65,12 @@ export async function endCriu(
   folders: readonly string[],
   lazyPages: 'end' | 'leave' = 'end',
 ): Promise<void> {
-  const args = ['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)] as const
-  await hostd.runTool(args, { timeoutMs: endStraysTimeoutMs })
+  const request = { op: 'end-criu', dirs: folders, lazyPages: lazyPages === 'end' } as const
+  await hostd.runTool(request, { timeoutMs: endStraysTimeoutMs })
 }
 
 /** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */
 export async function endStrayTools(hostd: HostTool, paths: readonly string[]): Promise<number> {
-  return Number(await hostd.runTool(['end-tools', ...each('--path', paths)], { timeoutMs: endStraysTimeoutMs }))
-}
-
-function each(name: string, values: readonly string[]): string[] {
-  return values.flatMap((value) => [name, value])
+  const request = { op: 'end-tools', paths } as const
+  return Number(await hostd.runTool(request, { timeoutMs: endStraysTimeoutMs }))
 }

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
+import type { HostdStatus } from '../protocol/hostd.ts'
 
 export const commandOutputBytesMax = 4 * 1024 * 1024
 const commandTimeoutMsDefault = 30_000
@@ -58,35 +59,38 @@ export interface LaunchRequest {
 
 export interface LaunchAnswer {
   /** `lost`: hostd ended, so the outcome of the program is unknown. */
-  status: 'exited' | 'signalled' | 'not_started' | 'too_much' | 'lost'
+  status: HostdStatus | 'lost'
   /** Exit status, signal number, or error number. */
   code: number
   stdout: Buffer
   stderr: Buffer
 }
 
-/** Starts a program and kills it. */
-type Launch = (request: LaunchRequest) => { answer: Promise<LaunchAnswer>; kill: () => void }
+/** A program that runs; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
+export interface Launched {
+  answer: Promise<LaunchAnswer>
+  kill: () => void
+}
 
 /**
  * Runs one program of the host without a shell and returns its standard output. This process starts it, by a fork that copies the page tables
  * of all its memory while nothing else runs: where there is a `Hostd`, its `run` is used. Only `PATH` of our environment is passed
  * on. Throws `CommandError`, or the signal's reason.
  */
-export const run: Run = (argv, options) => runBy(launchHere, argv, options)
+export const run: Run = (argv, options = {}) => {
+  const { input = '', detached = false } = options
+  return outputOf(argv, () => launchHere({ argv, input, detached }), options)
+}
 
-/** `run`, with what starts the program. */
-export async function runBy(
-  launch: Launch,
-  argv: readonly [string, ...string[]],
-  options: CommandOptions = {},
+/** The standard output of what is launched, within the bounds of `options`; `argv` names it in errors. */
+export async function outputOf(
+  argv: readonly string[],
+  launch: () => Launched,
+  { timeoutMs = commandTimeoutMsDefault, signal }: CommandOptions,
 ): Promise<string> {
-  const { input = '', timeoutMs = commandTimeoutMsDefault, signal, detached = false } = options
   signal?.throwIfAborted()
-  // The frames of hostd tell arguments apart by it.
   if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
-  const request = { argv, input, detached }
-  const { answer, kill } = launch(request)
+  const { answer, kill } = launch()
   let stopped: Error | undefined
   const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()
   let grace: NodeJS.Timeout | undefined
@@ -133,7 +137,7 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
 }
 
 /** For the start of a server, and for programs that run once, like doctor. */
-function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
+function launchHere({ argv, input, detached }: LaunchRequest): Launched {
   const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
   const pipe = detached ? 'ignore' : 'pipe'
   const child = spawn(argv[0] ?? '', argv.slice(1), {

@@ -175,11 +175,13 @@ export class Lxcfs {
    * all are replaced.
    */
   async replaceIn({ pid, startTicks }: ProcessIdentity, folders: readonly string[]): Promise<boolean> {
-    const said = await this.#options.hostd.runTool([
-      ...(['replace-files', '--pid', String(pid), '--start', String(startTicks), '--source', this.source] as const),
-      ...shownFiles.flatMap((file) => ['--file', file]),
-      ...folders.flatMap((folder) => ['--group', folder]),
-    ])
+    const said = await this.#options.hostd.runTool({
+      op: 'replace-files',
+      process: { pid, startTicks },
+      source: this.source,
+      files: shownFiles,
+      groups: folders,
+    })
     return said.trim() !== 'held'
   }
 
@@ -233,10 +235,7 @@ export class Lxcfs {
     const { dir, hostd } = this.#options
     await mkdir(dir, { recursive: true })
     if (!(await isMounted(dir))) {
-      await hostd.runTool([
-        ...(['tmpfs', '--target', dir, '--owner', '0'] as const),
-        ...['--size', String(folderBytes), '--inodes', String(folderInodes)],
-      ])
+      await hostd.runTool({ op: 'mount-tmpfs', target: dir, bytes: folderBytes, inodes: folderInodes, owner: 0 })
     }
     // A restore looks the files up as root of the sandbox.
     await chmod(dir, 0o711)

@@ -4,9 +4,9 @@ import { type Sandbox, specOf } from './sandbox.ts'
 type AlignmentContext = Pick<LifecycleContext, 'driver' | 'log'> & { lifecycle: Pick<Lifecycle, 'change'> }
 
 /**
- * Brings the machine of a running sandbox to its record, after a change that may have been cut off between the two. The record wins: it
- * has all that was acknowledged. Only memory that processes use by now stays, and the record then says so. For the holder of its lock,
- * or at a start. What goes wrong is logged: the sandbox is of use meanwhile, and the next start tries again.
+ * Makes the machine of a running sandbox agree with its record, after a change that may have been cut off between the two. The record
+ * wins, because it has all that was acknowledged. Only memory that processes use by now stays, and the record then says so. The caller
+ * holds the sandbox's lock, or runs at a start. A failure is logged: the sandbox is usable meanwhile, and the next start tries again.
  */
 export async function alignMachine({ driver, log, lifecycle }: AlignmentContext, sandbox: Sandbox): Promise<void> {
   const { id: sandboxId } = sandbox

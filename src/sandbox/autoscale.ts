@@ -19,7 +19,7 @@ const samplesMax = 30
 export interface AutoscaleHistory {
   /** Shares of its memory that were in use, the oldest first, one each look. */
   shares: number[]
-  /** When its memory was last changed, by whomever, or a change failed. */
+  /** When anybody last changed its memory, or a change failed. */
   changedMs: number
   /** As of the last look. */
   memoryMb: number
@@ -28,8 +28,8 @@ export interface AutoscaleHistory {
 export type Autoscaled = Pick<Sandbox, 'memoryMb' | 'autoscaleMinMb' | 'autoscaleMaxMb'>
 
 /**
- * The memory that a sandbox is to get now, undefined for what it has. Up to the lower bound, up by one tier when it is short of memory,
- * down by one after a quarter of an hour of little use, unless that would be short at once. Both bounds are tiers of their sandbox.
+ * The memory that a sandbox should get now; undefined leaves it as it is. It goes up to the lower bound, up by one tier when memory is short,
+ * and down by one after a quarter of an hour of little use, unless it would be short again at once. Both bounds are tiers of their sandbox.
  */
 export function nextMemoryMb(
   { shares, changedMs }: Pick<AutoscaleHistory, 'shares' | 'changedMs'>,
@@ -67,8 +67,8 @@ export interface AutoscalerOptions {
 }
 
 /**
- * Looks at all running sandboxes each half minute and changes the memory of those that are to be autoscaled. A failed change waits like
- * one that was made.
+ * Looks at all running sandboxes each half minute and changes the memory of the autoscaled ones. After a failed change it pauses as after
+ * one that succeeded.
  *
  *     closed ── open ──► open ── close ──► closed
  */

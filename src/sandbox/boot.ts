@@ -4,6 +4,7 @@ import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Guest } from './ports/guest.ts'
 import type { RuntimeDriver } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
+import { mayBeWarm } from './ports/warm-start.ts'
 import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
 import type { WarmPool } from './warm-pool.ts'
@@ -16,11 +17,11 @@ export interface BootOptions extends CreateOptions {
   prepare?: Prepare
   /** The id was announced before the boot: a failure stays visible as `error`, and the boot may be retried under the same id. */
   isAnnounced: boolean
-  /** It starts from saved memory. Its processes go on from the restore, so that must not happen before somebody wants it. */
+  /** It starts from saved memory. */
   keepsMemory?: boolean
 }
 
-interface BootContext extends LifecycleContext {
+export interface BootContext extends LifecycleContext {
   lifecycle: Pick<Lifecycle, 'set'>
   warm: WarmPool
   quota: RunningSandboxQuota
@@ -39,8 +40,9 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   try {
     await quota.claimRecord(draft.orgId, async () => {
       // A repeat of a request with a key must find its id again, which may be a reserved one.
-      const reserved =
-        isAnnounced || creation || keepsMemory || draft.volumes.length > 0 ? undefined : warm.reserve(specOf(draft))
+      const spec = specOf(draft)
+      const isReservable = !isAnnounced && !creation && mayBeWarm({ ...spec, keepsMemory })
+      const reserved = isReservable ? warm.reserve(spec) : undefined
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
       const { id, orgId, diskMb } = sandbox
       // Nobody has used a random id before.
@@ -55,7 +57,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   const { id } = sandbox
   const boot = async (signal: AbortSignal) => {
     const create = () => warm.withRoom(() => driver.create(specOf(sandbox), signal))
-    // To take over what runs already needs no permit.
+    // A takeover needs no permit, because the machine runs already.
     await (warm.take(id) ? create() : transitions.permits.use(create, { key: sandbox.orgId, signal }))
     await options.prepare?.(guest(id, sandbox.orgId), sandbox, signal)
     const now = new Date()
@@ -86,7 +88,7 @@ async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation
 /** What a retry writes over the earlier record. Tags and timeout stay: clients may have set them during the boot. */
 function retriedRecord(sandbox: Sandbox): SandboxChange {
   const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...more } = sandbox
-  // Those that the earlier attempt attached are the same.
+  // The earlier attempt has attached the same volumes.
   const { volumes: _volumes, ...rest } = more
   return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
 }

@@ -60,7 +60,7 @@ export class CheckpointRecords {
   async removeOldest({ id, orgId, sandboxId, kind }: Checkpoint, keepMax: number): Promise<void> {
     await this.#creations.run(sandboxId, async () => {
       const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
-      const alike = all.filter((other) => other.kind === kind && other.status !== 'processing' && !isInternal(other))
+      const alike = all.filter((other) => other.kind === kind && other.status !== 'processing' && isClients(other))
       const older = alike.filter((other) => other.id !== id)
       const failedFirst = (['failed', 'ready'] as const).flatMap((status) => older.filter((it) => it.status === status))
       for (const other of failedFirst.slice(0, Math.max(0, alike.length - keepMax))) await this.remove(other.id)
@@ -94,7 +94,6 @@ export class CheckpointRecords {
   }
 }
 
-/** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */
-function isInternal({ id, name }: Checkpoint): boolean {
-  return name.endsWith(id.slice('cp-'.length))
+function isClients({ owner }: Checkpoint): boolean {
+  return owner === 'client' || owner === 'wake'
 }

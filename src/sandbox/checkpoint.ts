@@ -3,8 +3,7 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { CheckpointRecords, type SavedCheckpoint } from './checkpoint-records.ts'
-import { keptMemoryName } from './cold-wake.ts'
-import { Forks, type ForksContext, type StartFromCheckpoint } from './fork.ts'
+import { Forks, type ForksContext } from './fork.ts'
 import { assertInteger } from './input.ts'
 import type { LifecycleContext } from './lifecycle.ts'
 import {
@@ -14,15 +13,22 @@ import {
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
-import { type Sandbox, type StartedSandbox, startDefaults } from './sandbox.ts'
+import { newSandbox, type Sandbox } from './sandbox.ts'
 import type { CheckpointVolume } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults'>
 
+/**
+ * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, or memory
+ * that a wake from the disk has set aside. Those of images and of forks go with what needs them, and no retention policy counts them.
+ */
+export type CheckpointOwner = 'client' | 'image' | 'session' | 'wake'
+
 export interface Checkpoint {
   id: string
   orgId: string
+  owner: CheckpointOwner
   /** The installation whose host has its data; see `Sandbox.hostId`. */
   hostId?: string
   /** The source; it may be deleted long before the checkpoint. */
@@ -48,14 +54,14 @@ export type CheckpointChange = Partial<
 }
 
 export interface CreateCheckpoint {
-  /** For sessions, which recognise their own checkpoints by it. Clients never choose it. */
+  /** For sessions and images, which write it down before. Clients never choose it. */
   id?: string
+  /** Default: `client`. One of an image does not count for the quota of its sandbox. */
+  owner?: CheckpointOwner
   name: string
   kind?: CheckpointKind
   /** What a sandbox started from it inherits in place of what the source has. */
   sandboxConfig?: Partial<SandboxConfig>
-  /** Of an image: it does not count for the quota of its sandbox. */
-  isOfImage?: boolean
   /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
@@ -72,16 +78,19 @@ type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk'> & Om
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
 export class Checkpoints {
+  readonly start: Forks['start']
+  readonly startMany: Forks['startMany']
   readonly #context: CheckpointsContext
   readonly #dumps = new Map<string, Promise<void>>()
   readonly #records: CheckpointRecords
-  readonly #forks: Forks
 
   constructor(context: CheckpointsContext) {
     this.#context = context
     this.#records = new CheckpointRecords(context)
     const ready = async (orgId: string, checkpointId: string) => assertReady(await this.usable(orgId, checkpointId))
-    this.#forks = new Forks({ ...context, ready })
+    const forks = new Forks({ ...context, ready })
+    this.start = forks.start.bind(forks)
+    this.startMany = forks.startMany.bind(forks)
   }
 
   /** Returns while the checkpoint is `processing`; `settled` waits for its end. */
@@ -96,9 +105,9 @@ export class Checkpoints {
     if (retentionPolicy)
       assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#records.countMax(kind))
     const [madeId] = creation?.made ?? []
-    if (madeId !== undefined) return await this.#made(orgId, madeId, retentionPolicy?.maxCount)
-    await lifecycle.get(orgId, sandboxId)
-    // Answered at once, and not as a dump that fails.
+    if (madeId !== undefined) return await this.#findMade(orgId, madeId, retentionPolicy?.maxCount)
+    await lifecycle.read(sandboxId, orgId)
+    // Before the dump, which would fail in the background.
     assertDiskTakesData(driver)
     const { fullCheckpoints, fullCheckpointsReason = 'the runtime cannot keep memory' } =
       driver.capabilitiesOf(sandboxId)
@@ -108,10 +117,10 @@ export class Checkpoints {
     }
     const release = lifecycle.keepAlive(sandboxId)
     try {
-      const sandbox = await lifecycle.awake(sandboxId, orgId)
+      const sandbox = await lifecycle.wakes.ensureRunning(sandboxId, orgId)
       const checkpoint = newCheckpoint(sandbox, { ...input, kind })
       const isRetained = retentionPolicy !== undefined
-      if (input.isOfImage) await this.#records.insert(checkpoint, creation)
+      if (checkpoint.owner === 'image') await this.#records.insert(checkpoint, creation)
       else await this.#records.claim(checkpoint, { isRetained, creation })
       this.#beginDump(checkpoint, retentionPolicy?.maxCount)
       return checkpoint
@@ -123,15 +132,15 @@ export class Checkpoints {
   /**
    * Keeps the saved memory of a hibernated sandbox with a copy of its disk as a checkpoint of it, for the holder of its lock. Does nothing
    * where there is no memory, or where an earlier call has kept it. Throws `conflict` at the limit of full checkpoints, and what the driver
-   * throws, and leaves nothing then; so does the next start after a crash.
+   * throws. After a failure, and after a crash and the next start, nothing of it is left.
    */
   async keepMemory(sandbox: Sandbox): Promise<void> {
     const { store, driver } = this.#context
     if (!driver.hasMemory(sandbox.id)) return
     const earlier = await store.listCheckpoints(sandbox.id, sandbox.orgId)
     if (earlier.some(({ id, status }) => status === 'ready' && driver.isMemoryKept(sandbox.id, id))) return
-    const createdAt = new Date()
-    const checkpoint = newCheckpoint(sandbox, { name: keptMemoryName(createdAt), kind: 'full', createdAt })
+    const name = `before-cold-wake-${new Date().toISOString()}`
+    const checkpoint = newCheckpoint(sandbox, { owner: 'wake', name, kind: 'full' })
     await this.#records.claim(checkpoint)
     try {
       await this.#records.setReady(checkpoint, await this.#save(checkpoint))
@@ -150,20 +159,8 @@ export class Checkpoints {
     const { driver } = this.#context
     const { id, name, source } = input
     if (driver.importImage === undefined) throw new ServiceError('not_implemented', 'this driver imports no images')
-    const { image, cpuCount, memoryMb, diskMb } = startDefaults
-    const checkpoint: Checkpoint = {
-      id,
-      orgId,
-      // No sandbox has this id.
-      sandboxId: newId('sb-'),
-      name,
-      kind: 'disk_only',
-      status: 'processing',
-      sizeBytes: 0,
-      sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs: {} },
-      volumes: [],
-      createdAt: new Date(),
-    }
+    // No sandbox has the id of this record, which is not stored.
+    const checkpoint = newCheckpoint(newSandbox(orgId, {}), { id, owner: 'image', name, kind: 'disk_only' })
     await this.#records.insert(checkpoint)
     try {
       const imported = await driver.importImage(id, source, signal, orgId)
@@ -190,7 +187,7 @@ export class Checkpoints {
   /** The checkpoint once it is `ready` or `failed`. */
   async settled(orgId: string, checkpointId: string): Promise<Checkpoint> {
     await this.#dumps.get(checkpointId)
-    return await this.#known(orgId, checkpointId)
+    return await this.#read(orgId, checkpointId)
   }
 
   /** What sandboxes of the organisation may start from, once it is `ready` or `failed`: its own, and what others have published. */
@@ -204,57 +201,36 @@ export class Checkpoints {
   async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
     const checkpoints = await this.#context.store.listCheckpoints(sandboxId, orgId)
     // Checkpoints outlive their sandbox, so only an empty list needs the sandbox's record.
-    if (checkpoints.length === 0) await this.#context.lifecycle.get(orgId, sandboxId)
+    if (checkpoints.length === 0) await this.#context.lifecycle.read(sandboxId, orgId)
     return checkpoints
   }
 
-  /** Of all sandboxes and organisations, those whose name begins with `prefix`: sessions look for their own. */
-  async named(prefix: string): Promise<Checkpoint[]> {
-    return await this.#context.store.checkpointsNamed(prefix)
+  /** Of all sandboxes and organisations: images and sessions look for what no row of theirs names. */
+  async listOwnedBy(owner: CheckpointOwner): Promise<Checkpoint[]> {
+    return await this.#context.store.checkpointsOwnedBy(owner)
   }
 
   async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
-    await this.#ofSandbox(orgId, sandboxId, checkpointId)
+    await this.#readOfSandbox(orgId, sandboxId, checkpointId)
     await this.#records.remove(checkpointId)
   }
 
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const { lifecycle, driver } = this.#context
-    assertReady(await this.#ofSandbox(orgId, sandboxId, checkpointId))
-    await lifecycle.get(orgId, sandboxId)
+    assertReady(await this.#readOfSandbox(orgId, sandboxId, checkpointId))
+    await lifecycle.read(sandboxId, orgId)
     await lifecycle.replace(sandboxId, async (spec) => {
-      const { restores } = await lifecycle.get(orgId, sandboxId)
+      const { restores } = await lifecycle.read(sandboxId, orgId)
       // Count first: a client that reaches a process of the past must find the restore counted, also after a crash in between.
       await lifecycle.change(sandboxId, { restores: restores + 1 })
       try {
         await driver.restore(spec, checkpointId)
       } catch (error) {
-        const isUntouched = !(error instanceof RestartedOnDiskError) && (await lifecycle.answers(sandboxId))
+        const isUntouched = !(error instanceof RestartedOnDiskError) && (await lifecycle.ends.answers(sandboxId))
         if (isUntouched) await lifecycle.change(sandboxId, { restores })
         throw error
       }
     })
-  }
-
-  /** Starts a sandbox from it; waits for one that is `processing`. Patches run before it returns (`patch_failed`). */
-  async start(
-    orgId: string,
-    checkpointId: string,
-    input: StartFromCheckpoint,
-    options?: CreateOptions,
-  ): Promise<StartedSandbox> {
-    return await this.#forks.start(orgId, checkpointId, input, options)
-  }
-
-  /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
-  async startMany(
-    orgId: string,
-    checkpointId: string,
-    input: StartFromCheckpoint,
-    count: number,
-    options?: CreateOptions,
-  ): Promise<PromiseSettledResult<StartedSandbox>[]> {
-    return await this.#forks.startMany(orgId, checkpointId, input, count, options)
   }
 
   async close(): Promise<void> {
@@ -262,19 +238,19 @@ export class Checkpoints {
   }
 
   /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
-  async #made(orgId: string, checkpointId: string, keepMax?: number): Promise<Checkpoint> {
-    const checkpoint = await this.#known(orgId, checkpointId)
+  async #findMade(orgId: string, checkpointId: string, keepMax?: number): Promise<Checkpoint> {
+    const checkpoint = await this.#read(orgId, checkpointId)
     if (checkpoint.status === 'processing' && !this.#dumps.has(checkpointId)) this.#beginDump(checkpoint, keepMax)
     return checkpoint
   }
 
-  async #ofSandbox(orgId: string, sandboxId: string, checkpointId: string): Promise<Checkpoint> {
+  async #readOfSandbox(orgId: string, sandboxId: string, checkpointId: string): Promise<Checkpoint> {
     const checkpoint = await this.settled(orgId, checkpointId)
     if (checkpoint.sandboxId !== sandboxId) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
     return checkpoint
   }
 
-  async #known(orgId: string, checkpointId: string): Promise<Checkpoint> {
+  async #read(orgId: string, checkpointId: string): Promise<Checkpoint> {
     const checkpoint = await this.#context.store.checkpoint(checkpointId, orgId)
     if (!checkpoint) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
     return checkpoint
@@ -318,20 +294,21 @@ export class Checkpoints {
   }
 
   async #save({ id, sandboxId, kind, volumes: mounted }: Checkpoint): Promise<SavedCheckpoint> {
-    const volumes = mounted.length === 0 ? undefined : await this.#context.volumes.states(mounted)
+    const volumes = mounted.length === 0 ? undefined : await this.#context.volumes.readStates(mounted)
     const { sizeBytes } = await this.#context.driver.checkpoint(sandboxId, id, kind)
     return { sizeBytes, ...defined({ volumes }) }
   }
 }
 
-function newCheckpoint(
+export function newCheckpoint(
   sandbox: Sandbox,
-  input: Pick<CreateCheckpoint, 'id' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind; createdAt?: Date },
+  input: Pick<CreateCheckpoint, 'id' | 'owner' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind },
 ): Checkpoint {
-  const { id = newId('cp-'), name, kind, sandboxConfig, createdAt = new Date() } = input
+  const { id = newId('cp-'), owner = 'client', name, kind, sandboxConfig } = input
   return {
     id,
     orgId: sandbox.orgId,
+    owner,
     sandboxId: sandbox.id,
     name,
     kind,
@@ -339,11 +316,11 @@ function newCheckpoint(
     sizeBytes: 0,
     sandboxConfig: { ...configOf(sandbox), ...sandboxConfig },
     volumes: sandbox.volumes,
-    createdAt,
+    createdAt: new Date(),
   }
 }
 
-export function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
+function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
   return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }
 }
 

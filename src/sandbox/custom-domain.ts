@@ -97,7 +97,7 @@ export class DomainVerification {
     const holder = await this.#context.store.previewByHostname(hostname)
     if (holder === undefined || holder.orgId === orgId || !(await this.#isAlive(holder))) return
     const record = this.record(orgId, hostname)
-    const texts = await this.#lookups.texts(record.name, orgId)
+    const texts = await this.#lookups.lookUp(record.name, orgId)
     if (texts?.includes(record.value) && !this.#hasRecord(holder, texts)) return
     throw new ServiceError(
       'conflict',
@@ -151,7 +151,7 @@ export class DomainVerification {
   async #verify(claim: Claim): Promise<boolean> {
     const { store, log } = this.#context
     const { id, orgId, sandboxId, customHostname: hostname } = claim
-    const texts = await this.#lookups.texts(this.record(orgId, hostname).name, orgId)
+    const texts = await this.#lookups.lookUp(this.record(orgId, hostname).name, orgId)
     if (texts === undefined || !this.#hasRecord(claim, texts)) return false
     const holder = await store.previewByHostname(hostname)
     if (holder?.id === id) return true
@@ -212,7 +212,7 @@ class TxtLookups {
   }
 
   /** See `TxtResolver.resolveTxt`; undefined when the answer is unknown. */
-  async texts(name: string, orgId: string): Promise<Texts> {
+  async lookUp(name: string, orgId: string): Promise<Texts> {
     const answer = this.#answers.get(name)
     if (answer !== undefined && answer.untilMs > performance.now()) return answer.texts
     const running = this.#running.get(name)

@@ -5,7 +5,7 @@ import type { SandboxStore } from './ports/sandbox-store.ts'
 const mebibyte = 1024 * 1024
 
 /**
- * The disk of each organisation together: the sizes of its sandboxes, volumes and snapshots of volumes, which they may fill, and what its
+ * The disk of each organisation: the sizes that its sandboxes, volumes and snapshots may fill, and what its
  * checkpoints and images hold. Check and record share the organisation's lock; otherwise concurrent calls would all find the last unit free.
  */
 export class DiskQuota {
@@ -20,7 +20,7 @@ export class DiskQuota {
 
   /**
    * Runs `record`, which writes the record that counts from then on. Throws `quota_exceeded` when there is no room for `askedBytes` more. The
-   * record of the sandbox `insteadOf` does not count: it is the one that is written again.
+   * record of the sandbox `insteadOf` does not count, because `record` overwrites it.
    */
   async claim<Result>(
     orgId: string,

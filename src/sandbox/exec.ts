@@ -81,8 +81,6 @@ export interface AttachExec extends AttachOptions {
   wake?: boolean
 }
 
-export type ExecService = Pick<Exec, keyof Exec>
-
 const runTimeoutSecondsDefault = 60
 const runKeepBytes = 8 * 1024 * 1024
 const argumentsMax = 4096
@@ -150,7 +148,7 @@ export class Exec {
     return await this.#spawn(orgId, sandboxId, request, options.creation)
   }
 
-  /** The processes of one kind. It wakes the sandbox: its memory alone knows them. */
+  /** The processes of one kind. It wakes the sandbox, as only its guest knows them. */
   async list(orgId: string, sandboxId: string, kind: ProcessKind = 'exec'): Promise<ProcessInfo[]> {
     const processes = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.processes())
     return processes.filter((process) => processKind(process.id) === kind)
@@ -161,23 +159,20 @@ export class Exec {
     const { wake = true, kind = 'exec', ...attachOptions } = options
     assertKind(processId, kind)
     if (!wake) {
-      const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
+      const guest = await this.#lifecycle.findRunningGuest(orgId, sandboxId)
       if (!guest) throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
       return await guest.attach(processId, attachOptions)
     }
-    await this.#lifecycle.get(orgId, sandboxId)
-    // The attachment of an agent, which lasts as long as its session, is no activity, nor is that of a build.
-    const release = isOfClient(kind) ? this.#lifecycle.keepAlive(sandboxId) : undefined
-    try {
-      const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
-      return release ? releasedAtEnd(attachment, release) : attachment
-    } catch (error) {
-      release?.()
-      throw error
-    }
+    return await this.#lifecycle.useOn(orgId, sandboxId, async (guest, _sandbox, release) => {
+      const attachment = await guest.attach(processId, attachOptions)
+      if (isOfClient(kind)) return releasedAtEnd(attachment, release)
+      // An agent's attachment lasts as long as its session, so neither it nor that of a build counts as activity.
+      release()
+      return attachment
+    })
   }
 
-  /** `not_found` for another kind. */
+  /** Throws `not_found` for a process of another kind. */
   async kill(
     orgId: string,
     sandboxId: string,
@@ -211,7 +206,7 @@ export class Exec {
 
   /** TCP ports with a listener inside, ascending; none unless the sandbox runs. Wakes nothing and is no activity. */
   async ports(orgId: string, sandboxId: string): Promise<number[]> {
-    const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
+    const guest = await this.#lifecycle.findRunningGuest(orgId, sandboxId)
     return guest ? await guest.ports() : []
   }
 
@@ -245,7 +240,7 @@ function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunComman
   return { id, argv, envs, ...defined({ cwd, user }) }
 }
 
-/** What the sandbox says and the request does not. What the service runs for itself is root's, and says where. */
+/** Adds folder and user of the sandbox where the request has none. Commands of the service itself run as root and name their folder. */
 function withSandboxDefaults({ envs, commandDefaults = {} }: Sandbox, request: SpawnRequest): SpawnRequest {
   const defaults = isOfClient(processKind(request.id)) ? commandDefaults : {}
   return { ...defaults, ...request, envs: { ...envs, ...request.envs } }

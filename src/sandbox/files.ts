@@ -16,7 +16,7 @@ export interface SignFile {
   path: string
   expiresInSeconds: number
   bytesMax?: number
-  /** With whose rights the URL works. */
+  /** The URL has the rights of this user. */
   user?: string
 }
 
@@ -25,7 +25,7 @@ export interface SignedQuery extends SignedParameters {
   user?: string | undefined
 }
 
-/** With whose rights files are reached, and who owns what is made; by default the user of the sandbox. */
+/** The user whose rights apply and who owns new files. Default: the user of the sandbox. */
 export interface FileUser {
   user?: string
 }
@@ -66,19 +66,12 @@ export class Files {
   ): Promise<{ stat: FileStat; body: Readable }> {
     assertPath(path)
     assertFileUser(options)
-    await this.#context.lifecycle.get(orgId, sandboxId)
-    const release = this.#context.lifecycle.keepAlive(sandboxId)
-    try {
-      const file = await this.#context.lifecycle.use(orgId, sandboxId, (guest, sandbox) =>
-        guest.readFile(path, { ...options, ...userOf(sandbox, options) }),
-      )
+    return await this.#context.lifecycle.useOn(orgId, sandboxId, async (guest, sandbox, release) => {
+      const file = await guest.readFile(path, { ...options, ...userOf(sandbox, options) })
       if (file.body.closed) release()
       else file.body.once('close', release)
       return file
-    } catch (error) {
-      release()
-      throw error
-    }
+    })
   }
 
   async stat(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<FileStat> {
@@ -117,7 +110,7 @@ export class Files {
     const { operation, path, expiresInSeconds, bytesMax, user } = input
     assertPath(path)
     assertFileUser(input)
-    assertAlive(await this.#context.lifecycle.get(orgId, sandboxId))
+    assertAlive(await this.#context.lifecycle.read(sandboxId, orgId))
     const options = { shown: { path, ...defined({ user }) }, expiresInSeconds, ...defined({ bytesMax }) }
     return this.#signer.sign(claimsOf(operation, sandboxId, path, user), options)
   }
@@ -151,14 +144,14 @@ export class Files {
         work(guest, userOf(sandbox, options).user),
       )
     } catch (error) {
-      // A guest cannot tell the end of the pool from that of its own disk.
+      // The guest cannot tell a full pool from a full disk of its own.
       if (isServiceError(error, 'disk_full')) assertDiskTakesData(this.#context.driver)
       throw error
     }
   }
 }
 
-/** One claim more where a user is named: no URL without one is another with one. */
+/** A named user is one claim more, so a URL without a user never equals one with a user. */
 function claimsOf(operation: FileOperation, sandboxId: string, path: string, user: string | undefined): string[] {
   return [operation, sandboxId, path, ...(user === undefined ? [] : [user])]
 }

@@ -38,9 +38,9 @@ export class Forks {
     input: StartFromCheckpoint,
     { creation }: CreateOptions = {},
   ): Promise<StartedSandbox> {
-    const made = await this.#context.lifecycle.made(orgId, creation)
+    const made = await this.#context.lifecycle.findMade(orgId, creation)
     if (made) return { sandbox: made, ...shownToken(input, creation) }
-    return await this.#start(orgId, await this.#startable(orgId, checkpointId, input), input, creation)
+    return await this.#start(orgId, await this.#findStartable(orgId, checkpointId, input), input, creation)
   }
 
   /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
@@ -53,10 +53,10 @@ export class Forks {
   ): Promise<PromiseSettledResult<StartedSandbox>[]> {
     // Sandboxes that an earlier run of the request has made do not need the checkpoint any more.
     const isRepeat = creation !== undefined && creation.made.length > 0
-    const [startable] = await Promise.allSettled([this.#startable(orgId, checkpointId, input)])
+    const [startable] = await Promise.allSettled([this.#findStartable(orgId, checkpointId, input)])
     if (startable.status === 'rejected' && !isRepeat) throw startable.reason
     const startOne = async (part?: Creation): Promise<StartedSandbox> => {
-      const made = await this.#context.lifecycle.made(orgId, part)
+      const made = await this.#context.lifecycle.findMade(orgId, part)
       if (made) return { sandbox: made }
       if (startable.status === 'rejected') throw startable.reason
       return await this.#start(orgId, startable.value, input, part)
@@ -67,7 +67,7 @@ export class Forks {
   }
 
   /** Reads the patches once for the call: a patch that is created later applies to the next call. */
-  async #startable(orgId: string, checkpointId: string, input: StartFromCheckpoint) {
+  async #findStartable(orgId: string, checkpointId: string, input: StartFromCheckpoint) {
     const { limits, store, ready } = this.#context
     assertNewSandbox(input, limits)
     const patches = await store.listPatches(checkpointId)
@@ -81,12 +81,12 @@ export class Forks {
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {
-    const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, user } = input
+    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = input
     const { sandboxConfig } = checkpoint
-    const volumes = await this.#volumesOf(orgId, checkpoint, input.volumes, id)
+    const volumes = await this.#resolveVolumes(orgId, checkpoint, mounts, id)
     const draft = newSandbox(orgId, {
       ...sandboxConfig,
-      ...defined({ id, timeoutSeconds, cpuCount, memoryMb, diskMb, metadata }),
+      ...defined({ ...given, id }),
       volumes,
       envs: { ...sandboxConfig.envs, ...envs },
       commandDefaults: withUser(sandboxConfig.commandDefaults, user),
@@ -104,17 +104,17 @@ export class Forks {
   }
 
   /**
-   * What a start gets: volumes of the organisation that starts, whoever owns the checkpoint. A second writer is a `conflict`, and so is
+   * The volumes of a start belong to the organisation that starts, whoever owns the checkpoint. A second writer is a `conflict`, and so is
    * each start from a checkpoint whose source writes a volume.
    */
-  async #volumesOf(
+  async #resolveVolumes(
     orgId: string,
     { kind, volumes }: Checkpoint,
     given: readonly VolumeMount[] | undefined,
     sandboxId: string | undefined,
   ): Promise<MountedVolume[]> {
-    if (given === undefined) return await this.#context.volumes.reclaimable(orgId, volumes, sandboxId)
-    const claimed = await this.#context.volumes.claimable(orgId, given, sandboxId)
+    if (given === undefined) return await this.#context.volumes.resolveAgain(orgId, volumes, sandboxId)
+    const claimed = await this.#context.volumes.resolve(orgId, given, sandboxId)
     if (kind === 'full') {
       const [had, has] = [volumes, claimed].map((some) => some.map(({ path, readOnly }) => `${path} ${readOnly}`))
       const isAlike = had?.toSorted().join('\n') === has?.toSorted().join('\n')

@@ -85,7 +85,7 @@ export class IdleClocks {
   }
 
   /** Sandboxes that have a clock: all that run. */
-  ids(): string[] {
+  listIds(): string[] {
     return [...this.#clocks.keys()]
   }
 
@@ -145,8 +145,8 @@ export class ActivityRecorder {
     })
   }
 
-  /** It has just been written otherwise. */
-  written(sandboxId: string, activeAt: Date): void {
+  /** To be called when another change has written the time. */
+  noteWritten(sandboxId: string, activeAt: Date): void {
     this.#writtenMs.set(sandboxId, activeAt.getTime())
   }
 

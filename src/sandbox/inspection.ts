@@ -1,9 +1,7 @@
 import type { Lifecycle } from './lifecycle.ts'
 import type { Listener, SystemProcess } from './ports/guest.ts'
 
-export type InspectionService = Pick<Inspection, keyof Inspection>
-
-/** What runs and listens in a sandbox, whoever started it. Each method wakes the sandbox: its memory alone knows. */
+/** What runs and listens in a sandbox, whoever started it. Each method wakes the sandbox, as only its guest knows. */
 export class Inspection {
   readonly #lifecycle: Lifecycle
 
@@ -21,7 +19,7 @@ export class Inspection {
     return await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.systemProcesses())
   }
 
-  /** `not_found` for no such process, `forbidden` for PID 1 and what belongs to an agent. */
+  /** Throws `not_found` for no such process, `forbidden` for PID 1 and what belongs to an agent. */
   async signal(orgId: string, sandboxId: string, pid: number, signal: number): Promise<void> {
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.systemSignal(pid, signal))
   }

@@ -56,7 +56,7 @@ export class Patches {
 
   async create(orgId: string, checkpointId: string, input: CreatePatch, options: CreateOptions = {}): Promise<Patch> {
     const [madeId] = options.creation?.made ?? []
-    if (madeId !== undefined) return await this.#made(orgId, checkpointId, madeId)
+    if (madeId !== undefined) return await this.#findMade(orgId, checkpointId, madeId)
     const { script, description = '', strategy = 'on_wake' } = input
     assertInput(script.trim() !== '', 'script', 'must not be empty')
     assertInput(!script.includes('\0'), 'script', 'must not contain NUL')
@@ -79,7 +79,7 @@ export class Patches {
   }
 
   /** The patches of the checkpoint that a sandbox was started from, as they are now, in sequence order. */
-  async of(sandbox: Sandbox): Promise<Patch[]> {
+  async listFor(sandbox: Sandbox): Promise<Patch[]> {
     return sandbox.fromCheckpointId === undefined ? [] : await this.#store.listPatches(sandbox.fromCheckpointId)
   }
 
@@ -92,7 +92,7 @@ export class Patches {
     }
   }
 
-  async #made(orgId: string, checkpointId: string, patchId: string): Promise<Patch> {
+  async #findMade(orgId: string, checkpointId: string, patchId: string): Promise<Patch> {
     const patch = (await this.list(orgId, checkpointId)).find(({ id }) => id === patchId)
     if (!patch) throw noPatch(checkpointId, patchId)
     return patch

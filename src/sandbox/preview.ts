@@ -110,36 +110,36 @@ export class Previews {
       orgId,
       sandboxId,
       port: input.port,
-      sslStatus: this.#sslStatus(),
+      sslStatus: this.#sslStatusOf(),
       createdAt: new Date(),
       ...(domain === undefined ? {} : { customHostname: hostname }),
       ...(auth === null ? { authScheme: undefined, tokenHash: undefined } : {}),
       ...(token === undefined ? {} : { authScheme: 'bearer', tokenHash: sha256(token) }),
     }
     const { preview, created } =
-      (await this.#made(declaration, creation)) ?? (await this.#declare(declaration, creation))
+      (await this.#findMade(declaration, creation)) ?? (await this.#declare(declaration, creation))
     await this.#checkDomains([preview])
     const seen = (await store.preview(sandboxId, input.port)) ?? preview
     if (domain !== undefined) domains.watch(seen)
-    return { preview: this.#shown(seen), created, ...defined({ token }) }
+    return { preview: this.#shownOf(seen), created, ...defined({ token }) }
   }
 
   async list(orgId: string, sandboxId: string): Promise<Preview[]> {
     const { store, lifecycle } = this.#context
-    const { status } = await lifecycle.get(orgId, sandboxId)
+    const { status } = await lifecycle.read(sandboxId, orgId)
     if (status !== 'stopped') await this.#checkDomains(await store.listPreviews(sandboxId))
     const previews = await store.listPreviews(sandboxId)
-    return previews.map((preview) => this.#shown(preview))
+    return previews.map((preview) => this.#shownOf(preview))
   }
 
   async delete(orgId: string, sandboxId: string, port: number): Promise<void> {
-    await this.#context.lifecycle.get(orgId, sandboxId)
+    await this.#context.lifecycle.read(sandboxId, orgId)
     if (!(await this.#context.store.deletePreview(sandboxId, port))) throw noPreview(sandboxId, port)
   }
 
   /** Makes a new token for all ports of the sandbox without one of their own. */
   async rotate(orgId: string, sandboxId: string): Promise<string> {
-    const sandbox = await this.#context.lifecycle.get(orgId, sandboxId)
+    const sandbox = await this.#context.lifecycle.read(sandboxId, orgId)
     assertAlive(sandbox)
     const token = previewToken({ scheme: 'bearer' }, 'previewAuth')
     await this.#context.lifecycle.change(sandboxId, { previewTokenHash: sha256(token) })
@@ -187,7 +187,7 @@ export class Previews {
 
   /** Connects to the port, waking the sandbox. Throws `nothing_listening`, `sandbox_stopped`, and `forbidden` for a private port. */
   async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
-    await actingAsServer('preview', () => this.#context.lifecycle.awake(target.sandbox.id))
+    await actingAsServer('preview', () => this.#context.lifecycle.wakes.ensureRunning(target.sandbox.id))
     return await this.#context.guest(target.sandbox.id, target.sandbox.orgId).dial(target.port, signal)
   }
 
@@ -210,10 +210,10 @@ export class Previews {
   }
 
   /** The preview of an earlier run of the request. */
-  async #made({ id, orgId, sandboxId, port }: PreviewDeclaration, creation?: Creation) {
+  async #findMade({ id, orgId, sandboxId, port }: PreviewDeclaration, creation?: Creation) {
     const [madeId] = creation?.made ?? []
     if (madeId === undefined) return undefined
-    await this.#context.lifecycle.get(orgId, sandboxId)
+    await this.#context.lifecycle.read(sandboxId, orgId)
     const preview = await this.#context.store.preview(sandboxId, port)
     if (preview?.id !== madeId) throw noPreview(sandboxId, port)
     return { preview, created: madeId === id }
@@ -222,8 +222,8 @@ export class Previews {
   async #declare(declaration: PreviewDeclaration, creation?: Creation) {
     const { store, lifecycle, domains, unverifiedMax } = this.#context
     const { orgId, sandboxId, port, customHostname } = declaration
-    assertAlive(await lifecycle.get(orgId, sandboxId))
-    if (customHostname === undefined) return await store.putPreview(declaration, this.#url(declaration), creation)
+    assertAlive(await lifecycle.read(sandboxId, orgId))
+    if (customHostname === undefined) return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     await domains.assertFree(orgId, customHostname)
     return await this.#claiming.run(orgId, async () => {
       const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
@@ -245,28 +245,28 @@ export class Previews {
   ): Promise<{ preview: Preview; created: boolean }> {
     const { store } = this.#context
     try {
-      return await store.putPreview(declaration, this.#url(declaration), creation)
+      return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     } catch (error) {
       const holder = await store.previewByHostname(customHostname, declaration.orgId)
       const sandbox = holder && (await store.sandbox(holder.sandboxId))
       if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
       await store.deletePreview(holder.sandboxId, holder.port)
-      return await store.putPreview(declaration, this.#url(declaration), creation)
+      return await store.putPreview(declaration, this.#urlOf(declaration), creation)
     }
   }
 
-  #url({ sandboxId, port, customHostname }: PreviewDeclaration): string {
+  #urlOf({ sandboxId, port, customHostname }: PreviewDeclaration): string {
     const { tls, urlPort } = this.#context.domain
     const host = customHostname ?? this.hostname(sandboxId, port)
     return `${tls ? 'https' : 'http'}://${host}${urlPort === undefined ? '' : `:${urlPort}`}`
   }
 
-  #shown(preview: Preview): Preview {
-    return { ...preview, sslStatus: this.#sslStatus(preview) }
+  #shownOf(preview: Preview): Preview {
+    return { ...preview, sslStatus: this.#sslStatusOf(preview) }
   }
 
   /** A status recorded under another configuration does not count. */
-  #sslStatus(preview?: Preview): SslStatus {
+  #sslStatusOf(preview?: Preview): SslStatus {
     if (preview?.customHostname !== undefined && preview.verifiedAt === undefined) return 'pending'
     if (!this.#context.domain.tls) return 'disabled'
     return preview === undefined || preview.sslStatus === 'disabled' ? 'pending' : preview.sslStatus

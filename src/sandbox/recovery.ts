@@ -1,12 +1,10 @@
 import { ServiceError } from '../errors.ts'
-import { newId } from '../lib/id.ts'
 import { alignMachine } from './alignment.ts'
-import { type Checkpoint, configOf } from './checkpoint.ts'
-import { isKeptMemory } from './cold-wake.ts'
-import { type Lifecycle, type LifecycleContext, runningNow } from './lifecycle.ts'
+import { type Checkpoint, newCheckpoint } from './checkpoint.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
-import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
+import { type Sandbox, type SandboxStatus, newSandbox, runningNow } from './sandbox.ts'
 import { recoverVolumes } from './volume.ts'
 
 interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'log'> {
@@ -23,8 +21,9 @@ interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'l
  * | hibernated | hibernated, or adopted when that is refused; no reason | unchanged; `host_lost` when its memory is lost | `error`, `host_lost` | unchanged |
  * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | unchanged       | unchanged                |
  *
- * Interrupted dumps become `failed`, and those of a cold wake, which nobody has asked for, go. The driver removes remains of interrupted starts, dumps and deletions, and quarantines data that
- * no record names. A failed checkpoint that was `ready` and has returned is `ready` again.
+ * Interrupted dumps become `failed`; those of a cold wake are removed, since no client has asked for them. The driver removes remains of
+ * interrupted starts, dumps and deletions, and quarantines data that no record names. A failed checkpoint that was `ready` and whose data
+ * are back is `ready` again.
  */
 export async function recover(context: RecoveryContext): Promise<void> {
   const { store, driver, log } = context
@@ -69,8 +68,8 @@ export async function recover(context: RecoveryContext): Promise<void> {
 }
 
 async function settleDump(store: SandboxStore, checkpoint: Checkpoint): Promise<void> {
-  const { id } = checkpoint
-  if (!isKeptMemory(checkpoint)) {
+  const { id, owner } = checkpoint
+  if (owner !== 'wake') {
     await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
     return
   }
@@ -174,18 +173,9 @@ export async function readmitCheckpoint(
   const known = await store.checkpoint(id)
   if (known?.status === 'failed') return (await store.updateCheckpoint(id, readyAgain)) ?? known
   if (known !== undefined) return known
-  const checkpoint: Checkpoint = {
-    id,
-    orgId,
-    sandboxId: sandboxId ?? newId('sb-'),
-    name: `restored-${id}`,
-    kind,
-    status: 'ready',
-    sizeBytes,
-    sandboxConfig: configOf(newSandbox(orgId, {})),
-    volumes: [],
-    createdAt: new Date(),
-  }
+  const source = newSandbox(orgId, { id: sandboxId })
+  const made = newCheckpoint(source, { id, name: `restored-${id}`, kind })
+  const checkpoint: Checkpoint = { ...made, status: 'ready', sizeBytes }
   await store.insertCheckpoint(checkpoint)
   return checkpoint
 }
@@ -197,9 +187,11 @@ export async function readmitCheckpoint(
 export async function purgeSandboxes(
   { store, driver, log }: Omit<RecoveryContext, 'lifecycle'>,
   stoppedBefore: Date,
+  signal: AbortSignal,
 ): Promise<void> {
   const gone: string[] = []
   for (const id of await store.stoppedSandboxIds(stoppedBefore)) {
+    if (signal.aborted) break
     try {
       await driver.delete(id)
       gone.push(id)

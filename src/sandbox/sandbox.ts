@@ -66,7 +66,7 @@ export interface Sandbox {
   stoppedAt?: Date
   /** Those that it has had mounted since its first start. */
   volumes: MountedVolume[]
-  /** Where and as whom a command runs that does not say. */
+  /** Folder and user of commands that name none. */
   commandDefaults?: CommandDefaults
   /** Whether the autoscaler changes its memory, between these bounds, which are 0 until they are first set. */
   isAutoscaled: boolean
@@ -111,7 +111,7 @@ export interface CreateSandbox {
   metadata?: Record<string, string>
   previewAuth?: PreviewAuth
   volumes?: readonly VolumeMount[]
-  /** Runs commands and owns files that say no other; a name or id, and a group behind a colon. */
+  /** Runs commands and owns files where no other user is named; a name or id, and a group behind a colon. */
   user?: string
 }
 
@@ -138,29 +138,22 @@ export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskM
 export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
   const now = new Date()
   return {
-    id: given.id ?? newId('sb-'),
+    id: newId('sb-'),
     orgId,
     status: 'creating',
-    image: given.image ?? startDefaults.image,
-    cpuCount: given.cpuCount ?? startDefaults.cpuCount,
-    memoryMb: given.memoryMb ?? startDefaults.memoryMb,
-    diskMb: given.diskMb ?? startDefaults.diskMb,
-    timeoutSeconds: given.timeoutSeconds ?? 300,
-    envs: given.envs ?? {},
-    metadata: given.metadata ?? {},
-    tags: {},
-    ...defined({ fromCheckpointId: given.fromCheckpointId }),
-    createdAt: now,
-    startedAt: now,
-    activeAt: now,
-    volumes: given.volumes ?? [],
-    ...defined({ commandDefaults: given.commandDefaults }),
-    isAutoscaled: false,
-    autoscaleMinMb: 0,
-    autoscaleMaxMb: 0,
-    isScalingLocked: false,
+    ...startDefaults,
+    timeoutSeconds: 300,
+    ...{ envs: {}, metadata: {}, tags: {}, volumes: [] },
+    ...{ createdAt: now, startedAt: now, activeAt: now },
+    ...{ isAutoscaled: false, autoscaleMinMb: 0, autoscaleMaxMb: 0, isScalingLocked: false },
     restores: 0,
+    ...defined(given),
   }
+}
+
+/** The change of a record whose sandbox has just started. */
+export function runningNow() {
+  return { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
 }
 
 export function specOf(sandbox: Sandbox): SandboxSpec {

@@ -7,7 +7,7 @@ import type { Sandbox, SandboxChange, Sizes } from './sandbox.ts'
 
 export type ScalingService = Pick<Scaling, 'scale' | 'limit' | 'limitFromInside' | 'setAutoscale' | 'setLock'>
 
-/** What is absent or 0 stays as it is; CPU follows from a memory without one. */
+/** An absent value or 0 leaves a size as it is; memory alone sets CPU too. */
 export interface WantedSizes {
   memoryMb?: number | undefined
   /** 100 is one CPU. */
@@ -61,31 +61,31 @@ export class Scaling {
     let wasAutoscaled = false
     const sandbox = await this.#change(orgId, sandboxId, (now) => {
       wasAutoscaled = now.isAutoscaled
-      return { ...this.#sizes(now, { memoryMb }), isAutoscaled: false }
+      return { ...this.#sizesOf(now, { memoryMb }), isAutoscaled: false }
     })
     return { sandbox, wasAutoscaled }
   }
 
-  /** Likewise with CPU, and leaves autoscale on. */
+  /** Likewise, but with CPU, and autoscale stays on. */
   async limit(orgId: string, sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
-    return await this.#change(orgId, sandboxId, (now) => this.#sizes(now, wanted))
+    return await this.#change(orgId, sandboxId, (now) => this.#sizesOf(now, wanted))
   }
 
-  /** Likewise for a caller inside of the sandbox: no activity. Throws `conflict` while it does not run. */
+  /** Likewise for a caller inside the sandbox, whose call is no activity. Throws `conflict` while it does not run. */
   async limitFromInside(sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
     return await this.#resize(sandboxId, (now) => {
       if (now.status !== 'running') throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
-      return this.#sizes(now, wanted)
+      return this.#sizesOf(now, wanted)
     })
   }
 
-  /** The autoscaler's change: nothing, where the sandbox is no longer its to change. */
+  /** A change by the autoscaler. Does nothing once the sandbox is no longer autoscaled. */
   async follow(sandboxId: string, memoryMb: number): Promise<Sandbox> {
     return await this.#context.lifecycle.resize(sandboxId, async (now) => {
       if (now.status !== 'running' || !now.isAutoscaled || now.isScalingLocked) return undefined
-      const change = this.#sizes(now, { memoryMb })
+      const change = this.#sizesOf(now, { memoryMb })
       await this.#assertFits(now, change)
       return change
     })
@@ -107,7 +107,7 @@ export class Scaling {
     })
   }
 
-  /** A locked sandbox keeps its sizes: a change under way is made before. Locking turns autoscale off for good. */
+  /** A locked sandbox keeps its sizes; a change under way is completed first. Locking turns autoscale off for good. */
   async setLock(orgId: string, sandboxId: string, isLocked: boolean): Promise<Sandbox> {
     const change = { isScalingLocked: isLocked, ...(isLocked ? { isAutoscaled: false } : {}) }
     return await this.#set(orgId, sandboxId, () => change)
@@ -115,7 +115,7 @@ export class Scaling {
 
   async #change(orgId: string, sandboxId: string, sizes: (now: Sandbox) => SizeChange): Promise<Sandbox> {
     const { lifecycle } = this.#context
-    const sandbox = await lifecycle.get(orgId, sandboxId)
+    const sandbox = await lifecycle.read(sandboxId, orgId)
     assertUnlocked(sandbox)
     const resize = () => this.#resize(sandboxId, sizes)
     // What a shrinking sandbox needs is known when it runs; memory beyond the record's comes back once the record has grown.
@@ -139,9 +139,9 @@ export class Scaling {
         return change
       })
     } catch (error) {
-      // It has taken more since it was measured, or all of its memory was not back yet.
+      // It has taken more since the measurement, or had not got all of its memory back by then.
       if (!shrinks || !isServiceError(error, 'conflict')) throw error
-      const floor = await this.#floor(sandboxId)
+      const floor = await this.#measureFloor(sandboxId)
       throw new ServiceError('oom_floor', error.message, {
         cause: error,
         details: { details: { requestedMB: requestedMb, ...floor } },
@@ -149,7 +149,7 @@ export class Scaling {
     }
   }
 
-  #sizes(now: Sandbox, { memoryMb, cpuPercent }: WantedSizes): Sizes {
+  #sizesOf(now: Sandbox, { memoryMb, cpuPercent }: WantedSizes): Sizes {
     const { cpuCountMax } = this.#context.limits
     const inStep = memoryMb ? Math.min(cpuCountMax, Math.ceil(memoryMb / memoryMbPerCpu)) : 0
     return {
@@ -166,21 +166,21 @@ export class Scaling {
 
   async #assertFits(now: Sandbox, { memoryMb }: Sizes): Promise<void> {
     if (now.status !== 'running' || memoryMb >= now.memoryMb) return
-    const floor = await this.#floor(now.id)
+    const floor = await this.#measureFloor(now.id)
     if (memoryMb >= floor.floorMB) return
     throw new ServiceError('oom_floor', `the processes of the sandbox need ${floor.floorMB} MB`, {
       details: { details: { requestedMB: memoryMb, ...floor } },
     })
   }
 
-  async #floor(sandboxId: string): Promise<{ floorMB: number; workingSetBytes: number }> {
+  async #measureFloor(sandboxId: string): Promise<{ floorMB: number; workingSetBytes: number }> {
     const workingSetBytes = (await this.#context.driver.usage(sandboxId))?.memoryBytes ?? 0
     return { floorMB: Math.ceil((workingSetBytes * oomFloorFactor) / mebibyte), workingSetBytes }
   }
 
   async #set(orgId: string, sandboxId: string, decide: (now: Sandbox) => SettingsChange): Promise<Sandbox> {
     const { lifecycle } = this.#context
-    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.read(sandboxId, orgId)
     return await lifecycle.changeAlone(sandboxId, decide)
   }
 }

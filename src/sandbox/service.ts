@@ -6,19 +6,20 @@ import { sha256 } from '../lib/secret.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { DiskQuota } from './disk-quota.ts'
-import { Exec, type ExecService } from './exec.ts'
+import { Exec } from './exec.ts'
 import { type FileService, Files } from './files.ts'
-import { Inspection, type InspectionService } from './inspection.ts'
-import { Metrics, type MetricsService } from './metrics.ts'
+import { Inspection } from './inspection.ts'
 import { assertInput, assertInteger, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
 import type { Page } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
+import { mayBeWarm } from './ports/warm-start.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
 import { Scaling, type ScalingService } from './scaling.ts'
+import { Usage } from './usage.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
@@ -53,13 +54,11 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
-export type SandboxService = Omit<RunningSandboxService, 'start' | 'close'>
+export type SandboxService = Omit<RunningSandboxService, 'start' | 'close' | 'purge' | 'emptyQuarantine'>
 
 const listLimitDefault = 1000
 /** Time for processes to end by themselves at a reboot. */
 const rebootGraceMs = 3000
-const purgeAfterMs = 24 * 3600 * 1000
-const purgeEveryMs = 10 * 60 * 1000
 
 /**
  * All operations on sandboxes. A resource of another organisation is `not_found`. A call that needs a running sandbox wakes a
@@ -72,7 +71,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const patches = new Patches(store, limits, deps.bus)
   const disk = new DiskQuota(store, limits.diskMbPerOrganisationMax)
   const lifecycle = new Lifecycle({ ...deps, disk }, async (waking) => {
-    const found = await patches.of(waking)
+    const found = await patches.listFor(waking)
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
   const volumes = new Volumes({ store, driver, disk, limits, log })
@@ -95,16 +94,15 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const files = new Files({ store, driver, lifecycle, signingSecret: deps.signingSecret })
   const exec = new Exec(lifecycle)
   const inspection = new Inspection(lifecycle)
-  const metrics = new Metrics(lifecycle)
+  const usage = new Usage(lifecycle)
   const scaling = new Scaling({ lifecycle, driver, limits })
   const autoscaler = new Autoscaler({
-    running: () => lifecycle.clocks.ids(),
+    running: () => lifecycle.clocks.listIds(),
     sandbox: (sandboxId) => store.sandbox(sandboxId),
     usage: (sandboxId) => driver.usage(sandboxId),
     change: (sandboxId, memoryMb) => actingAsServer('autoscale', () => scaling.follow(sandboxId, memoryMb)),
     log,
   })
-  let purge: NodeJS.Timeout | undefined
 
   return {
     checkpoints: checkpoints as CheckpointService,
@@ -112,9 +110,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     volumes: volumes as VolumeService,
     previews: previews as PreviewService,
     files: files as FileService,
-    exec: exec as ExecService,
-    inspection: inspection as InspectionService,
-    metrics: metrics as MetricsService,
+    exec,
+    inspection,
+    usage,
     scaling: scaling as ScalingService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
@@ -124,18 +122,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       lifecycle.usage.open()
       autoscaler.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
-      purge = setInterval(() => {
-        purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
-          log.warn({ err: error }, 'stopped sandboxes could not be purged')
-        })
-      }, purgeEveryMs).unref()
     },
 
     /** Waits for dumps under way and closes the driver; sandboxes run on. */
     async close(): Promise<void> {
-      clearInterval(purge)
       await domains.close()
-      // A change that it has begun may wait for a transition, which the next call ends.
+      // A change under way may wait for a transition, which `lifecycle.close` ends.
       const autoscaled = autoscaler.close()
       await lifecycle.close()
       await autoscaled
@@ -143,41 +135,47 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       await driver.close()
     },
 
+    /** Deletes the records of sandboxes that stopped before, with what the driver may still have of them. */
+    purge: (stoppedBefore: Date, signal: AbortSignal) => purgeSandboxes(deps, stoppedBefore, signal),
+
+    /** Removes what the driver has had in quarantine for long enough. */
+    emptyQuarantine: async () => driver.emptyQuarantine?.(),
+
     async create(orgId: string, input: CreateSandbox, { creation }: CreateOptions = {}): Promise<StartedSandbox> {
       const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)
       const shown = defined({ previewAuthToken: token })
-      const made = await lifecycle.made(orgId, creation)
+      const made = await lifecycle.findMade(orgId, creation)
       if (made) return { sandbox: made, ...shown }
       const draft = draftOf(orgId, input, deps, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
-      if (input.volumes) draft.volumes = await volumes.claimable(orgId, input.volumes, draft.id)
+      if (input.volumes) draft.volumes = await volumes.resolve(orgId, input.volumes, draft.id)
       const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
       return { sandbox, ...shown }
     },
 
     /** How many warm sandboxes wait, by the image or checkpoint that they come from. */
-    warmCounts: () => lifecycle.warm.counts(),
+    warmCounts: () => lifecycle.warm.countReady(),
 
-    /** An id for a sandbox of default image and sizes that the caller announces before it creates it, which it does soon. */
-    async newId(): Promise<string> {
-      return lifecycle.warm.reserve(startDefaults) ?? newId('sb-')
+    /** An id for a sandbox that the caller announces before it creates it, which it does soon. */
+    async newId(input?: CreateSandbox): Promise<string> {
+      return reserve(input) ?? newId('sb-')
     },
 
-    /** The id of a warm sandbox of this image, if one waits. The caller creates it within a minute. */
-    reserve: (image: string = startDefaults.image) => lifecycle.warm.reserve({ ...startDefaults, image }),
+    /** The id of a warm sandbox of the image, if one waits that serves this. The caller creates it within a minute. */
+    reserve,
 
-    /** Throws what `create` would throw now because of these volumes. */
+    /** Throws what `create` would throw now for these volumes. */
     async assertVolumes(orgId: string, mounts: readonly VolumeMount[]): Promise<void> {
-      await volumes.claimable(orgId, mounts)
+      await volumes.resolve(orgId, mounts)
     },
 
     /** Gives back an id that no caller will use. Harmless for one that was used. */
     release: (sandboxId: string) => lifecycle.warm.release(sandboxId),
 
-    get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
+    get: (orgId: string, sandboxId: string) => lifecycle.read(sandboxId, orgId),
 
-    /** One of any organisation, for a caller inside of it, whom its address has shown to be that. Throws `not_found`. */
-    ofCaller: (sandboxId: string) => lifecycle.known(sandboxId),
+    /** Of any organisation. The address of the caller has shown that it is inside the sandbox. Throws `not_found`. */
+    readOfCaller: (sandboxId: string) => lifecycle.read(sandboxId),
 
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
       const { status, limit = listLimitDefault, cursor } = query
@@ -186,14 +184,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     /** Those of image builds, of all organisations, that are not stopped. */
-    async ofBuilds(): Promise<Sandbox[]> {
+    async listOfBuilds(): Promise<Sandbox[]> {
       const sandboxes = await store.sandboxesIn(['creating', 'running', 'hibernated', 'error'])
       return sandboxes.filter(({ id }) => id.startsWith('sb-build-'))
     },
 
     /** Stops it for good. Repeating it is harmless. */
     async delete(orgId: string, sandboxId: string): Promise<void> {
-      await lifecycle.get(orgId, sandboxId)
+      await lifecycle.read(sandboxId, orgId)
       await lifecycle.delete(sandboxId)
     },
 
@@ -205,16 +203,16 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     },
 
     async hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }> {
-      await lifecycle.get(orgId, sandboxId)
+      await lifecycle.read(sandboxId, orgId)
       return (await lifecycle.hibernate(sandboxId)) ?? { sizeBytes: 0 }
     },
 
-    /** `memory: false` starts it on its disk and keeps its memory as a checkpoint; `true` tries memory again that was refused. */
+    /** `memory: false` starts it on its disk and keeps its memory as a checkpoint; `true` tries again to restore memory that was refused. */
     async wake(orgId: string, sandboxId: string, { timeoutSeconds, memory }: WakeSandbox = {}): Promise<Sandbox> {
       if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
-      await lifecycle.get(orgId, sandboxId)
+      await lifecycle.read(sandboxId, orgId)
       const start = memory === undefined ? undefined : memory ? fromMemory : fromDisk
-      return await lifecycle.wake(sandboxId, defined({ timeoutSeconds, start }))
+      return await lifecycle.wakes.wake(sandboxId, defined({ timeoutSeconds, start }))
     },
 
     /** Ends all processes and starts the sandbox again on its disk. */
@@ -238,6 +236,11 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     tagKeys: (orgId: string) => store.tagKeys(orgId),
   }
 
+  function reserve(input: CreateSandbox = {}): string | undefined {
+    const { image = startDefaults.image } = input
+    return mayBeWarm(input) ? lifecycle.warm.reserve({ ...startDefaults, image }) : undefined
+  }
+
   function fromMemory(sandbox: Sandbox, signal: AbortSignal): Promise<void> {
     return driver.wake(specOf(sandbox), signal)
   }
@@ -248,12 +251,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   }
 
   async function restart(orgId: string, sandboxId: string, options: { graceMs?: number }): Promise<Sandbox> {
-    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.read(sandboxId, orgId)
     return await lifecycle.replace(sandboxId, (spec) => driver.restart(spec, options))
   }
 
   async function alive(orgId: string, sandboxId: string): Promise<Sandbox> {
-    const sandbox = await lifecycle.get(orgId, sandboxId)
+    const sandbox = await lifecycle.read(sandboxId, orgId)
     assertAlive(sandbox)
     return sandbox
   }
@@ -266,19 +269,8 @@ function draftOf(
   creation?: Creation,
 ): Sandbox {
   assertNewSandbox(input, limits)
-  const {
-    id = creation?.id('sb-'),
-    image,
-    timeoutSeconds,
-    cpuCount,
-    memoryMb,
-    diskMb,
-    envs,
-    metadata,
-    user = defaultUser,
-  } = input
-  if (image !== undefined)
-    assertInput(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
-  const commandDefaults = withUser(undefined, user)
-  return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, commandDefaults })
+  const { id = creation?.id('sb-'), user = defaultUser, previewAuth: _auth, volumes: _mounts, ...given } = input
+  const isName = given.image === undefined || /^[a-z0-9][a-z0-9._-]{0,63}$/.test(given.image)
+  assertInput(isName, 'templateID', 'must be the name of an image')
+  return newSandbox(orgId, { ...given, id, commandDefaults: withUser(undefined, user) })
 }

@@ -4,8 +4,8 @@ import { isServiceError } from '../errors.ts'
 const pauseMs = 1_000
 
 /**
- * Repeats work that records what a machine has become until the database answers. Throws its other failures, and the reason of the signal,
- * which aborts when the server ends: the next start brings records to their machines.
+ * Records the state of a machine, and repeats that until the database answers. Throws other failures, and the reason of the signal, which
+ * aborts when the server ends: the next start makes records and machines agree.
  */
 export async function untilRecorded(work: () => Promise<void>, signal: AbortSignal): Promise<void> {
   for (;;) {

@@ -58,7 +58,7 @@ test('usage: a sandbox has a sample each fifteen seconds, with the processor tim
   const world = new World(t)
   world.running = ['a']
   await world.pass(t, 46_000)
-  const samples = world.sampler.samples('a')
+  const samples = world.sampler.readSamples('a')
   assert.deepEqual(
     samples.map(({ at }) => at.getTime() - startMs),
     [15_250, 30_250, 45_250],
@@ -71,7 +71,7 @@ test('usage: a sandbox has a sample each fifteen seconds, with the processor tim
     networkReceivedBytes: 15_250,
     networkSentBytes: 30_500,
   })
-  const now = await world.sampler.now('a')
+  const now = await world.sampler.readNow('a')
   assert.deepEqual([now?.at.getTime(), now?.processCount], [startMs + 46_000, 3])
 })
 
@@ -79,18 +79,18 @@ test('usage: the last hour is kept, the oldest first, also while a sandbox rests
   const world = new World(t)
   world.running = ['a', 'b']
   await world.pass(t, hourMs + 10 * 60_000)
-  const samples = world.sampler.samples('a')
+  const samples = world.sampler.readSamples('a')
   assert.equal(samples.length, 240)
   assert.ok(samples.every(({ at }, index) => index === 0 || at > samples[index - 1]!.at))
   world.running = ['b']
   const count = world.measuredAt.get('a')?.length
   await world.pass(t, hourMs / 2)
-  assert.equal(world.sampler.samples('a').length, 120)
+  assert.equal(world.sampler.readSamples('a').length, 120)
   await world.pass(t, hourMs / 2)
-  assert.deepEqual([world.sampler.samples('a').length, world.measuredAt.get('a')?.length], [0, count])
-  assert.equal(world.sampler.samples('b').length, 240)
+  assert.deepEqual([world.sampler.readSamples('a').length, world.measuredAt.get('a')?.length], [0, count])
+  assert.equal(world.sampler.readSamples('b').length, 240)
   world.sampler.forget('b')
-  assert.deepEqual(world.sampler.samples('b'), [])
+  assert.deepEqual(world.sampler.readSamples('b'), [])
 })
 
 test('usage: hundreds of sandboxes that begin together are spread over the interval, a few at each look', async (t) => {
@@ -123,7 +123,7 @@ test('usage: a hanging measurement is not repeated, a failed one is a gap, an un
   await world.pass(t, 15_000)
   assert.equal(world.measuredAt.get('hangs')?.length, 1)
   assert.equal(world.logged.length, 1)
-  const samples = world.sampler.samples('fails')
+  const samples = world.sampler.readSamples('fails')
   assert.deepEqual(
     samples.map(({ at, cpuPercent, diskBytes }) => [at.getTime() - startMs, cpuPercent, diskBytes]),
     [
@@ -143,12 +143,12 @@ test('usage: after a rest or a restart processor time counts from the new start,
   world.measure = async () => usageAt(Date.now() - wokenMs)
   world.running = ['a']
   await world.pass(t, 500)
-  assert.equal((await world.sampler.now('a'))?.cpuPercent, 0)
+  assert.equal((await world.sampler.readNow('a'))?.cpuPercent, 0)
   await world.pass(t, 15_500)
   const restartedMs = Date.now()
   world.measure = async () => usageAt(Date.now() - restartedMs)
   await world.pass(t, 15_000)
-  assert.ok(world.sampler.samples('a').every(({ cpuPercent }) => cpuPercent > 40 && cpuPercent <= 50))
+  assert.ok(world.sampler.readSamples('a').every(({ cpuPercent }) => cpuPercent > 40 && cpuPercent <= 50))
   world.measure = async () => undefined
-  assert.equal(await world.sampler.now('a'), undefined)
+  assert.equal(await world.sampler.readNow('a'), undefined)
 })

@@ -10,14 +10,10 @@ const lookIntervalMs = 250
 /** Over a shorter time the processor time says little. */
 const spanMsMin = 1000
 
-export interface UsageSample {
+export interface UsageSample extends Omit<SandboxUsage, 'cpuUs' | 'processCount'> {
   at: Date
   /** 100 is one processor in full. */
   cpuPercent: number
-  memoryBytes: number
-  diskBytes: number | undefined
-  networkReceivedBytes: number
-  networkSentBytes: number
 }
 
 export interface UsageSamplerOptions {
@@ -70,7 +66,7 @@ export class UsageSampler {
   }
 
   /** The oldest first. */
-  samples(sandboxId: string): UsageSample[] {
+  readSamples(sandboxId: string): UsageSample[] {
     const values = this.#series.get(sandboxId)?.values ?? []
     const fromMs = Date.now() - samplesKeptMs
     const samples: UsageSample[] = []
@@ -93,18 +89,20 @@ export class UsageSampler {
   }
 
   /** What it uses now; processor time since the last sample. Undefined while it does not run. */
-  async now(sandboxId: string): Promise<(UsageSample & { processCount: number }) | undefined> {
+  async readNow(sandboxId: string): Promise<(UsageSample & { processCount: number }) | undefined> {
     const usage = await this.#options.driver.usage(sandboxId)
     if (usage === undefined) return undefined
     const atMs = Date.now()
     const cpuPercent = percentOf(this.#series.get(sandboxId)?.last, usage, atMs)
-    const { memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount } = usage
-    const at = new Date(atMs)
-    return { at, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount }
+    const { cpuUs: _cpuUs, ...used } = usage
+    return { at: new Date(atMs), cpuPercent, ...used }
   }
 
   /** What it uses, with the processor time of the next `spanMs`. Undefined when it does not run until then. */
-  async during(sandboxId: string, spanMs: number): Promise<{ cpuPercent: number; usage: SandboxUsage } | undefined> {
+  async measureDuring(
+    sandboxId: string,
+    spanMs: number,
+  ): Promise<{ cpuPercent: number; usage: SandboxUsage } | undefined> {
     const { driver } = this.#options
     const before = await driver.usage(sandboxId)
     const beforeMs = performance.now()

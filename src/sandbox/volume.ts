@@ -37,7 +37,7 @@ export interface VolumeSnapshot {
   createdAt: Date
 }
 
-/** That a sandbox has a volume, from before its first start until its machine is gone. At most one attachment of a volume writes. */
+/** A sandbox has a volume, from before its first start until its machine is gone. At most one attachment of a volume writes. */
 export interface VolumeAttachment {
   sandboxId: string
   volumeId: string
@@ -45,14 +45,14 @@ export interface VolumeAttachment {
   readOnly: boolean
 }
 
-/** Where a sandbox has a volume. */
+/** A volume as one sandbox has it mounted. */
 export interface MountedVolume extends SandboxVolume {
   name: string
 }
 
 /** A volume that a checkpoint's sandbox had. The checkpoint does not contain it. */
 export interface CheckpointVolume extends MountedVolume {
-  /** That of the volume before the dump; see `VolumeState`. Absent until the checkpoint is `ready`, and for a volume without data. */
+  /** Of the volume before the dump; see `VolumeState`. Absent until the checkpoint is `ready`, and for a volume without data. */
   generation?: number
 }
 
@@ -77,7 +77,7 @@ export interface VolumeDetails extends Partial<VolumeState> {
   attachments: VolumeAttachment[]
 }
 
-export type VolumeService = Omit<Volumes, 'claimable' | 'reclaimable' | 'states'>
+export type VolumeService = Omit<Volumes, 'resolve' | 'resolveAgain' | 'readStates'>
 
 interface VolumesContext {
   store: SandboxStore
@@ -117,7 +117,7 @@ export class Volumes {
         throw new ServiceError('conflict', `the organisation has a volume named ${name}`)
       }
       assertRoom(volumes.length, limits.volumesMax, 'the organisation', 'volumes')
-      const source = from === undefined ? undefined : await this.#source(orgId, from)
+      const source = from === undefined ? undefined : await this.#findSource(orgId, from)
       const sizeMb = input.sizeMb ?? source?.sizeMb ?? Math.min(sizeMbDefault, limits.volumeMbMax)
       assertInput(sizeMb >= (source?.sizeMb ?? 0), 'sizeMB', `must be at least that of ${from}, ${source?.sizeMb}`)
       const id = newId('vol-')
@@ -139,7 +139,7 @@ export class Volumes {
 
   async get(orgId: string, name: string): Promise<VolumeDetails> {
     const { store, driver } = this.#context
-    const volume = await this.#known(orgId, name)
+    const volume = await this.#read(orgId, name)
     const attachments = await store.volumeAttachments(volume.id)
     return { volume, attachments, ...(await driver.volumeState(volume.id)) }
   }
@@ -148,16 +148,11 @@ export class Volumes {
   async delete(orgId: string, name: string): Promise<void> {
     const { store } = this.#context
     await this.#changes.run(orgId, async () => {
-      const { id } = await this.#known(orgId, name)
+      const { id } = await this.#read(orgId, name)
       const holders = (await store.volumeAttachments(id)).map(({ sandboxId }) => sandboxId)
-      if (holders.length > 0) throw inUse(name, 'sandboxes', holders)
-      const snapshots = await store.listVolumeSnapshots(id)
-      if (snapshots.length > 0)
-        throw inUse(
-          name,
-          'snapshots',
-          snapshots.map((snapshot) => snapshot.name),
-        )
+      if (holders.length > 0) throw inUse(name, { sandboxIds: holders })
+      const snapshots = (await store.listVolumeSnapshots(id)).map((snapshot) => snapshot.name)
+      if (snapshots.length > 0) throw inUse(name, { snapshots })
       await this.#remove(id)
     })
   }
@@ -172,7 +167,7 @@ export class Volumes {
     assertVolumeName(name, 'name')
     const [madeId] = creation?.made ?? []
     return await this.#changes.run(orgId, async () => {
-      const { id: volumeId, sizeMb } = await this.#known(orgId, volumeName)
+      const { id: volumeId, sizeMb } = await this.#read(orgId, volumeName)
       const snapshots = await store.listVolumeSnapshots(volumeId)
       const made = snapshots.find((snapshot) => snapshot.id === madeId)
       if (madeId !== undefined) return made ?? noSnapshot(volumeName, name)
@@ -187,7 +182,7 @@ export class Volumes {
           () => driver.snapshotVolume(volumeId, snapshot.id),
           () => store.insertVolumeSnapshot(snapshot, creation),
         )
-      // The volume may become all other than its snapshot.
+      // A snapshot shares nothing with its volume once all of that has been written anew.
       await disk.claimMb(orgId, sizeMb, make)
       return snapshot
     })
@@ -195,24 +190,24 @@ export class Volumes {
 
   /** Oldest first. */
   async listSnapshots(orgId: string, volumeName: string): Promise<VolumeSnapshot[]> {
-    return await this.#context.store.listVolumeSnapshots((await this.#known(orgId, volumeName)).id)
+    return await this.#context.store.listVolumeSnapshots((await this.#read(orgId, volumeName)).id)
   }
 
   async deleteSnapshot(orgId: string, volumeName: string, name: string): Promise<void> {
     await this.#changes.run(orgId, async () => {
-      await this.#remove((await this.#snapshot(orgId, volumeName, name)).id)
+      await this.#remove((await this.#readSnapshot(orgId, volumeName, name)).id)
     })
   }
 
   /**
-   * What a new sandbox is to have. Throws `invalid_request` and `not_found` with the field, and `conflict` when another sandbox than
+   * Finds the volumes that a new sandbox asks for. Throws `invalid_request` and `not_found` with the field, and `conflict` when another sandbox than
    * `sandboxId` writes a volume that this one wants to write.
    */
-  async claimable(orgId: string, mounts: readonly VolumeMount[], sandboxId?: string): Promise<MountedVolume[]> {
+  async resolve(orgId: string, mounts: readonly VolumeMount[], sandboxId?: string): Promise<MountedVolume[]> {
     assertVolumePaths(mounts, this.#context.limits.volumesPerSandboxMax)
     const volumes = await Promise.all(
       mounts.map(async ({ name, path, readOnly = false }, index) => {
-        const { id } = await this.#known(orgId, name, `volumes.${index}.name`)
+        const { id } = await this.#read(orgId, name, `volumes.${index}.name`)
         return { id, name, path, readOnly }
       }),
     )
@@ -220,8 +215,12 @@ export class Volumes {
     return volumes
   }
 
-  /** The same for what a sandbox that starts from a checkpoint has again. */
-  async reclaimable(orgId: string, volumes: readonly CheckpointVolume[], sandboxId?: string): Promise<MountedVolume[]> {
+  /** The same for a sandbox that starts from a checkpoint and gets the volumes of its source. */
+  async resolveAgain(
+    orgId: string,
+    volumes: readonly CheckpointVolume[],
+    sandboxId?: string,
+  ): Promise<MountedVolume[]> {
     for (const { id, name } of volumes) {
       if (await this.#context.store.volume(orgId, { id })) continue
       throw new ServiceError('not_found', `volume ${name} of the checkpoint is gone: name others in volumes`)
@@ -232,7 +231,7 @@ export class Volumes {
   }
 
   /** Volumes with their generations; that of one without data is left out. */
-  async states(volumes: readonly MountedVolume[]): Promise<CheckpointVolume[]> {
+  async readStates(volumes: readonly MountedVolume[]): Promise<CheckpointVolume[]> {
     return await Promise.all(
       volumes.map(async (volume) => {
         const state = await this.#context.driver.volumeState(volume.id, { flush: true })
@@ -258,18 +257,14 @@ export class Volumes {
 
   /** Makes data and then their record. */
   async #make(id: string, makeData: () => Promise<void>, insert: () => Promise<void>): Promise<void> {
-    const { store, driver, log } = this.#context
-    await store.reserveVolume(id)
+    await this.#context.store.reserveVolume(id)
     try {
       await makeData()
       await insert()
     } catch (error) {
-      // The insertion may have happened. The next start knows.
+      // The insertion may have happened all the same; the next start finds out.
       if (isServiceError(error, 'unavailable')) throw error
-      await driver
-        .deleteVolume(id)
-        .then(() => store.forgetVolumes([id]))
-        .catch((cause: unknown) => log.warn({ err: cause, volumeId: id }, 'remains of a volume cannot be removed now'))
+      await removeRemains(this.#context, id)
       throw error
     }
   }
@@ -282,36 +277,30 @@ export class Volumes {
     await store.forgetVolumes([id])
   }
 
-  async #source(orgId: string, from: string): Promise<{ id: string; sizeMb: number }> {
+  async #findSource(orgId: string, from: string): Promise<{ id: string; sizeMb: number }> {
     const [volumeName = '', snapshotName, ...more] = from.split('@')
     assertInput(more.length === 0, 'from', 'must be the name of a volume, or volume@snapshot')
-    if (snapshotName === undefined) return await this.#known(orgId, volumeName, 'from')
-    return await this.#snapshot(orgId, volumeName, snapshotName, 'from')
+    if (snapshotName === undefined) return await this.#read(orgId, volumeName, 'from')
+    return await this.#readSnapshot(orgId, volumeName, snapshotName, 'from')
   }
 
-  async #known(orgId: string, name: string, field?: string): Promise<Volume> {
+  async #read(orgId: string, name: string, field?: string): Promise<Volume> {
     return (await this.#context.store.volume(orgId, { name })) ?? noVolume(name, field)
   }
 
-  async #snapshot(orgId: string, volumeName: string, name: string, field?: string): Promise<VolumeSnapshot> {
-    const { id } = await this.#known(orgId, volumeName, field)
+  async #readSnapshot(orgId: string, volumeName: string, name: string, field?: string): Promise<VolumeSnapshot> {
+    const { id } = await this.#read(orgId, volumeName, field)
     const snapshots = await this.#context.store.listVolumeSnapshots(id)
     return snapshots.find((snapshot) => snapshot.name === name) ?? noSnapshot(volumeName, name, field)
   }
 }
 
 /** Removes what interrupted creations and deletions of volumes left, and detaches volumes of sandboxes whose machines are gone. */
-export async function recoverVolumes({
-  store,
-  driver,
-  log,
-}: Omit<VolumesContext, 'limits' | 'driver' | 'disk'> & { driver: RuntimeDriver }): Promise<void> {
-  for (const id of await store.volumeRemains()) {
-    await driver
-      .deleteVolume(id)
-      .then(() => store.forgetVolumes([id]))
-      .catch((error: unknown) => log.warn({ err: error, volumeId: id }, 'remains of a volume cannot be removed now'))
-  }
+export async function recoverVolumes(
+  context: Pick<VolumesContext, 'store' | 'log'> & { driver: RuntimeDriver },
+): Promise<void> {
+  const { store, driver, log } = context
+  for (const id of await store.volumeRemains()) await removeRemains(context, id)
   for (const id of await store.stoppedHolders()) {
     await driver
       .delete(id)
@@ -320,16 +309,28 @@ export async function recoverVolumes({
   }
 }
 
+async function removeRemains(
+  { store, driver, log }: Pick<VolumesContext, 'store' | 'log'> & { driver: Pick<RuntimeDriver, 'deleteVolume'> },
+  id: string,
+): Promise<void> {
+  await driver
+    .deleteVolume(id)
+    .then(() => store.forgetVolumes([id]))
+    .catch((error: unknown) => log.warn({ err: error, volumeId: id }, 'remains of a volume cannot be removed now'))
+}
+
 function assertRoom(count: number, max: number, owner: string, what: string): void {
   if (count >= max) throw new ServiceError('conflict', `${owner} has ${count} ${what}, the most it may have`)
 }
 
-function inUse(name: string, what: 'sandboxes' | 'snapshots', names: readonly string[]): ServiceError {
+function inUse(
+  name: string,
+  details: { sandboxIds: readonly string[] } | { snapshots: readonly string[] },
+): ServiceError {
+  const [why, names] =
+    'snapshots' in details ? ['has snapshots:', details.snapshots] : ['is in use by', details.sandboxIds]
   const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
-  const listed = `${names.slice(0, namedMax).join(', ')}${more}`
-  const message =
-    what === 'sandboxes' ? `volume ${name} is in use by ${listed}` : `volume ${name} has snapshots: ${listed}`
-  const details = what === 'sandboxes' ? { sandboxIds: names } : { snapshots: names }
+  const message = `volume ${name} ${why} ${names.slice(0, namedMax).join(', ')}${more}`
   return new ServiceError('conflict', message, { details: { volume: name, ...details } })
 }
 

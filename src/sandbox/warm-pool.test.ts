@@ -90,7 +90,7 @@ class World implements AsyncDisposable {
 test('warm pool: it fills, reserves each once, and replaces what was taken', async (t) => {
   await using world = new World(t)
   await world.pass(t, 1000)
-  assert.deepEqual(world.pool.counts(), { base: 3 })
+  assert.deepEqual(world.pool.countReady(), { base: 3 })
   const first = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
   const second = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
   assert.notEqual(first, second)
@@ -98,7 +98,7 @@ test('warm pool: it fills, reserves each once, and replaces what was taken', asy
   assert.equal(world.pool.take(first), false)
   assert.equal(world.pool.take('sb-unknown'), false)
   await world.pass(t, 1000)
-  assert.deepEqual(world.pool.counts(), { base: 2 }, 'a reserved one counts until it is taken')
+  assert.deepEqual(world.pool.countReady(), { base: 2 }, 'a reserved one counts until it is taken')
   assert.equal(world.prepared.has(first), true)
 })
 
@@ -171,14 +171,14 @@ test('warm pool: what is started often is kept, in the latest sizes, and no more
   await world.pass(t, 1000)
   for (let count = 0; count < 2; count += 1) assert.equal(world.pool.reserve(fromCheckpoint('cp-a')), undefined)
   await world.pass(t, 3000)
-  assert.deepEqual(world.pool.counts(), { base: 4 }, 'twice is not often')
+  assert.deepEqual(world.pool.countReady(), { base: 4 }, 'twice is not often')
   for (let count = 0; count < 4; count += 1) world.pool.reserve({ ...fromCheckpoint('cp-a'), memoryMb: 4096 })
   await world.pass(t, 5000)
-  assert.deepEqual(world.pool.counts(), { base: 1, 'cp-a': 3 })
+  assert.deepEqual(world.pool.countReady(), { base: 1, 'cp-a': 3 })
   const id = world.pool.reserve(fromCheckpoint('cp-a')) ?? assert.fail('none was reserved')
   assert.equal(world.prepared.get(id)?.memoryMb, 4096)
   await world.pass(t, 11 * 60_000)
-  assert.deepEqual(world.pool.counts(), { base: 4 }, 'demand is forgotten')
+  assert.deepEqual(world.pool.countReady(), { base: 4 }, 'demand is forgotten')
 })
 
 test('warm pool: failures make it wait longer, and it goes on', async (t) => {
@@ -194,8 +194,8 @@ test('warm pool: one that ended by itself is removed and is no exit of a client'
   await using world = new World(t)
   await world.pass(t, 1000)
   const [id = ''] = world.prepared.keys()
-  assert.equal(world.pool.lost(id), true)
-  assert.equal(world.pool.lost('sb-other'), false)
+  assert.equal(world.pool.removeLost(id), true)
+  assert.equal(world.pool.removeLost('sb-other'), false)
   await world.pass(t, 1000)
   assert.deepEqual(world.deleted, [id])
   assert.equal(world.prepared.size, 3)
@@ -266,7 +266,7 @@ test('warm pool: an image that is gone is given up, and others are added', async
   world.missing = 'gone'
   for (let count = 0; count < 20; count += 1) world.pool.reserve({ ...startDefaults, image: 'gone' })
   await world.pass(t, 3000)
-  assert.deepEqual(world.pool.counts(), { base: 3 })
+  assert.deepEqual(world.pool.countReady(), { base: 3 })
 })
 
 test('warm pool: one that cannot be removed is left alone once its id has an owner', async (t) => {
@@ -274,7 +274,7 @@ test('warm pool: one that cannot be removed is left alone once its id has an own
   await world.pass(t, 1000)
   const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
   world.isStuck = true
-  assert.equal(world.pool.lost(id), true)
+  assert.equal(world.pool.removeLost(id), true)
   assert.equal(world.pool.take(id), false)
   await world.pass(t, 1000)
   world.isStuck = false
@@ -290,7 +290,7 @@ test('warm pool: one that cannot be removed is removed later', async (t) => {
   await world.pass(t, 1000)
   const [id = ''] = world.prepared.keys()
   world.isStuck = true
-  assert.equal(world.pool.lost(id), true)
+  assert.equal(world.pool.removeLost(id), true)
   await world.pass(t, 1000)
   world.isStuck = false
   await world.pass(t, 70_000)

@@ -96,9 +96,9 @@ export class WarmPool {
   }
 
   /** How many wait, by the image or checkpoint that they come from. */
-  counts(): Record<string, number> {
+  countReady(): Record<string, number> {
     const counts: Record<string, number> = {}
-    for (const { start } of this.#ready()) counts[keyOf(start)] = (counts[keyOf(start)] ?? 0) + 1
+    for (const { start } of this.#listReady()) counts[keyOf(start)] = (counts[keyOf(start)] ?? 0) + 1
     return counts
   }
 
@@ -106,7 +106,7 @@ export class WarmPool {
   reserve(start: WarmStart): string | undefined {
     if (this.#closing === undefined) return undefined
     if (this.#demands.push({ start, at: Date.now() }) > demandsMax) this.#demands.shift()
-    const found = this.#ready().find((warm) => keyOf(warm.start) === keyOf(start))
+    const found = this.#listReady().find((warm) => keyOf(warm.start) === keyOf(start))
     if (found !== undefined) found.reservedAt = Date.now()
     this.#fill()
     return found?.id
@@ -125,7 +125,7 @@ export class WarmPool {
   }
 
   /** To be called when a sandbox has ended by itself. Returns whether it was warm; it is removed then. */
-  lost(id: string): boolean {
+  removeLost(id: string): boolean {
     const warm = this.#warm.get(id)
     if (warm !== undefined) void this.#remove(warm)
     return warm !== undefined
@@ -154,7 +154,7 @@ export class WarmPool {
     const filling = this.#filling
     this.#starting?.abort()
     await filling
-    for (const warm of this.#closing === undefined ? this.#warm.values() : this.#ready()) void this.#remove(warm)
+    for (const warm of this.#closing === undefined ? this.#warm.values() : this.#listReady()) void this.#remove(warm)
     const removing = [...this.#removing.values()]
     await Promise.all(removing)
     return filling !== undefined || removing.length > 0
@@ -169,18 +169,18 @@ export class WarmPool {
     this.#fill()
   }
 
-  #ready(): WarmSandbox[] {
+  #listReady(): WarmSandbox[] {
     return [...this.#warm.values()].filter(({ reservedAt }) => reservedAt === undefined)
   }
 
   #fill(): void {
     if (this.#filling !== undefined) return
     const add = async (closing: AbortController) => {
-      for (let next = this.#missing(); next !== undefined && !closing.signal.aborted; next = this.#missing()) {
+      for (let next = this.#chooseNext(); next !== undefined && !closing.signal.aborted; next = this.#chooseNext()) {
         await this.#add(next, closing.signal)
       }
     }
-    if (this.#closing === undefined || this.#missing() === undefined) return
+    if (this.#closing === undefined || this.#chooseNext() === undefined) return
     this.#filling = add(this.#closing).finally(() => (this.#filling = undefined))
   }
 
@@ -194,13 +194,13 @@ export class WarmPool {
       this.#warm.set(id, { id, start, startedAt: Date.now() })
       this.#failures = 0
     } catch (error) {
-      if (!signal.aborted) this.#failed(start, error)
+      if (!signal.aborted) this.#noteFailure(start, error)
     } finally {
       this.#starting = undefined
     }
   }
 
-  #failed(start: WarmStart, error: unknown): void {
+  #noteFailure(start: WarmStart, error: unknown): void {
     const { log, first } = this.#options
     if (keyOf(start) !== keyOf(first) && !isServiceError(error, 'no_capacity')) {
       // Any client can ask for an image or a checkpoint that does not exist; that must not keep others from being added.
@@ -214,15 +214,15 @@ export class WarmPool {
   }
 
   /** What to add next. */
-  #missing(): WarmStart | undefined {
+  #chooseNext(): WarmStart | undefined {
     if (this.#options.isBusy() || Date.now() < this.#pausedUntil) return undefined
     if (this.#warm.size >= this.#options.size || !this.#hasMemory(freeShareToAdd)) return undefined
-    const counts = this.counts()
-    return this.#targets().find(({ start, target }) => (counts[keyOf(start)] ?? 0) < target)?.start
+    const counts = this.countReady()
+    return this.#rankTargets().find(({ start, target }) => (counts[keyOf(start)] ?? 0) < target)?.start
   }
 
   /** How many of each are to wait, the most wanted first: their shares of the latest creates. */
-  #targets(): { start: WarmStart; target: number }[] {
+  #rankTargets(): { start: WarmStart; target: number }[] {
     const { size, first } = this.#options
     const since = Date.now() - demandMs
     const wanted = new Map([[keyOf(first), { start: first, count: 1 }]])
@@ -247,13 +247,13 @@ export class WarmPool {
       const isOld = reservedAt === undefined && now - startedAt > recycledAfterMs
       if (isForgotten || isOld) await this.#remove(warm)
     }
-    const targets = new Map(this.#targets().map(({ start, target }) => [keyOf(start), target]))
+    const targets = new Map(this.#rankTargets().map(({ start, target }) => [keyOf(start), target]))
     /** Images and checkpoints whose oldest warm sandbox fits: then the later ones do as well. */
     const current = new Set<string>()
-    for (const warm of this.#ready()) {
+    for (const warm of this.#listReady()) {
       const key = keyOf(warm.start)
       if (!current.has(key) && (await driver.isPrepared({ ...warm.start, id: warm.id }))) current.add(key)
-      const isUnwanted = (this.counts()[key] ?? 0) > (targets.get(key) ?? 0)
+      const isUnwanted = (this.countReady()[key] ?? 0) > (targets.get(key) ?? 0)
       // It may have been reserved meanwhile.
       if (warm.reservedAt !== undefined) continue
       if (!current.has(key) || isUnwanted || !this.#hasMemory(freeShareToKeep)) await this.#remove(warm)

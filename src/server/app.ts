@@ -36,7 +36,7 @@ import { createHostReporter } from './host.ts'
 import { readDefinitions } from './image-definitions.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
-import { startRetention } from './retention.ts'
+import { retentionRules, startRetention } from './retention.ts'
 import { createTxtResolver } from './txt-resolver.ts'
 
 export interface App {
@@ -264,7 +264,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     routes,
   )
   started.defer(() => http.close(httpGraceMs))
-  started.use(startRetention(store, config, log))
+  started.use(startRetention(retentionRules({ sandboxes, images, sessions, store, config }), log))
 
   // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/server/auth.ts).
   const { apiKey } = config

@@ -1,42 +1,78 @@
 import { actingAsServer, defaultLogLimits } from '../events/index.ts'
+import { defaultImageLimits, type Images } from '../image/index.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Log } from '../lib/log.ts'
+import type { RunningSandboxService } from '../sandbox/index.ts'
+import type { RunningSessionService } from '../session/index.ts'
 import type { Store } from '../store/index.ts'
 import type { Config } from './config.ts'
 
-const intervalMs = 3_600_000
-const dayMs = 24 * intervalMs
-const idempotencyKeptMs = 24 * 3_600_000
-/** Sessions that are listed, and then deleted, at once. */
-const sessionBatchMax = 1000
-
-/**
- * Deletes expired records now and every hour until disposed. Stopped sandboxes are deleted by the
- * sandbox service.
- */
-export function startRetention(store: Store, { sessionsKeptMs, limits }: Config, log: Log): Disposable {
-  const { eventsMax, eventDays } = { ...defaultLogLimits, ...limits.events }
-  const deleteExpired = singleFlight(async () => {
-    await store.idempotency.purge(ago(idempotencyKeptMs))
-    await store.events.purge(ago(eventDays * dayMs), eventsMax)
-    if (sessionsKeptMs !== undefined) await deleteExpiredSessions(store, ago(sessionsKeptMs))
-  })
-  const run = () => {
-    actingAsServer('retention', deleteExpired).catch((error: unknown) =>
-      log.warn({ err: error }, 'expired records could not be deleted'),
-    )
-  }
-  run()
-  const timer = setInterval(run, intervalMs).unref()
-  return { [Symbol.dispose]: () => clearInterval(timer) }
+export interface RetentionRule {
+  what: string
+  everyMs: number
+  /** A run that the signal or the end of the process cuts off is completed by the next one. */
+  run: (signal: AbortSignal) => Promise<unknown>
 }
 
-/** An interrupted run is completed by the next one: a session is listed until it is deleted. */
-export async function deleteExpiredSessions({ sessions }: Pick<Store, 'sessions'>, endedBefore: Date): Promise<void> {
-  for (;;) {
-    const ids = await sessions.expiredSessions(endedBefore, sessionBatchMax)
-    if (ids.length === 0) return
-    await sessions.deleteSessions(ids)
+interface RetentionContext {
+  sandboxes: Pick<RunningSandboxService, 'purge' | 'emptyQuarantine'>
+  images: Pick<Images, 'removeUnused'>
+  sessions: Pick<RunningSessionService, 'deleteExpired' | 'sweepForkCheckpoints'>
+  /** No service stands above these two. */
+  store: { idempotency: Pick<Store['idempotency'], 'purge'>; events: Pick<Store['events'], 'purge'> }
+  config: Pick<Config, 'sessionsKeptMs' | 'limits'>
+}
+
+const minuteMs = 60_000
+const hourMs = 60 * minuteMs
+const dayMs = 24 * hourMs
+
+/** All that is deleted because of its age, or because a crash has left it without use. */
+export function retentionRules({
+  sandboxes,
+  images,
+  sessions,
+  store,
+  config: { sessionsKeptMs, limits },
+}: RetentionContext): RetentionRule[] {
+  const { eventsMax, eventDays } = { ...defaultLogLimits, ...limits.events }
+  const { unusedDays } = { ...defaultImageLimits, ...limits.image }
+  const rules: RetentionRule[] = [
+    { what: 'stopped sandboxes', everyMs: 10 * minuteMs, run: (signal) => sandboxes.purge(ago(dayMs), signal) },
+    { what: 'quarantine', everyMs: hourMs, run: () => sandboxes.emptyQuarantine() },
+    { what: 'checkpoints of forks', everyMs: 10 * minuteMs, run: () => sessions.sweepForkCheckpoints() },
+    { what: 'unused images', everyMs: hourMs, run: (signal) => images.removeUnused(ago(unusedDays * dayMs), signal) },
+    { what: 'idempotency keys', everyMs: hourMs, run: () => store.idempotency.purge(ago(dayMs)) },
+    { what: 'events', everyMs: hourMs, run: () => store.events.purge(ago(eventDays * dayMs), eventsMax) },
+  ]
+  if (sessionsKeptMs !== undefined) {
+    const run = (signal: AbortSignal) => sessions.deleteExpired(ago(sessionsKeptMs), signal)
+    rules.push({ what: 'ended sessions', everyMs: hourMs, run })
+  }
+  return rules
+}
+
+/** Carries out each rule now and again after its time. Its disposal waits for the runs under way. */
+export function startRetention(rules: readonly RetentionRule[], log: Log): AsyncDisposable {
+  const closing = new AbortController()
+  const clocks = rules.map(({ what, everyMs, run }) => {
+    const carryOut = singleFlight(() =>
+      actingAsServer('retention', () => run(closing.signal)).catch((error: unknown) => {
+        if (!closing.signal.aborted) log.warn({ err: error, what }, 'what has expired could not be deleted')
+      }),
+    )
+    let latest = carryOut()
+    const timer = setInterval(() => {
+      latest = carryOut()
+    }, everyMs).unref()
+    return { timer, latest: () => latest }
+  })
+  return {
+    async [Symbol.asyncDispose]() {
+      closing.abort()
+      for (const { timer } of clocks) clearInterval(timer)
+      await Promise.all(clocks.map(({ latest }) => latest()))
+    },
   }
 }
 

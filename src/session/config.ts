@@ -89,8 +89,6 @@ export interface SessionTimings {
   bootStopMs: number
   /** A stream that was notified of no change reads the store after this time. */
   streamPollMs: number
-  /** Between two looks for checkpoints of forks that nobody needs. */
-  forkSweepMs: number
 }
 
 /** Pauses between attempts at an agent. */
@@ -109,7 +107,6 @@ export const defaultSessionTimings: SessionTimings = {
   previewPollMs: 1000,
   bootStopMs: 10_000,
   streamPollMs: 15_000,
-  forkSweepMs: 600_000,
 }
 
 export const defaultAgentCommand: readonly [string, ...string[]] = ['node', '/.atoll/agent/app/src/agent/start.mjs']

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { ServiceError } from '../errors.ts'
-import type { SandboxService } from '../sandbox/index.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
 import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
@@ -146,7 +145,7 @@ test('the checkpoint goes with a fork that is deleted before it has started, and
   assert.equal(world.sandboxes.checkpoints.size, 1)
   // One that a server made and did not live to write down.
   const service2 = world.sandboxes.service()
-  await service2.checkpoints.create(orgId, source.sandboxId, { id: 'cp-lost', name: 'fork session_lost' })
+  await service2.checkpoints.create(orgId, source.sandboxId, { id: 'cp-lost', owner: 'session', name: 'one' })
   await service.close()
   world.sandboxes.beforeCreate = async () => {}
   service = world.serve()
@@ -188,6 +187,7 @@ async function nextServer(): Promise<void> {
   await service.close()
   service = world.serve()
   await service.start()
+  await service.sweepForkCheckpoints()
 }
 
 async function noneLeft(): Promise<void> {
@@ -200,7 +200,7 @@ const busy = () => Promise.reject(new ServiceError('unavailable', 'the machine i
 /** One that a server made, and did not live to write down what for. */
 async function abandoned({ sandboxId }: Session): Promise<void> {
   const { checkpoints } = world.sandboxes.service()
-  await checkpoints.create(orgId, sandboxId, { id: 'cp-lost', name: 'fork session_lost' })
+  await checkpoints.create(orgId, sandboxId, { id: 'cp-lost', owner: 'session', name: 'one' })
 }
 
 test('the next server removes a checkpoint that nobody wrote down, also when the source has ended', async () => {
@@ -217,8 +217,7 @@ test('the next server removes a checkpoint that nobody wrote down, also when the
 test('a server that runs on removes it too', async () => {
   const source = await world.idle(service)
   await abandoned(source)
-  const other = world.serve({ timings: { forkSweepMs: 10 } })
-  await other.start()
+  await service.sweepForkCheckpoints()
   await noneLeft()
 })
 
@@ -271,25 +270,9 @@ test('a fork that stands and whose checkpoint could not be removed has none afte
 
 test('a checkpoint that a fork is made of, or still needs, stays', async () => {
   const source = await world.idle(service)
-  await service.close()
-  let sweeps = 0
   const { checkpoints } = world.sandboxes
-  const sweeping = world.serve({ timings: { forkSweepMs: 1 } }, (port) => {
-    if ('checkpoints' in port) {
-      const kept = (port as unknown as SandboxService).checkpoints
-      const { named } = kept
-      kept.named = async (prefix) => {
-        sweeps += 1
-        return await named(prefix)
-      }
-    }
-    return port
-  })
-  service = sweeping
-  await service.start()
   const swept = async () => {
-    const until = sweeps + 3
-    await world.eventually('it was looked at', () => assert.ok(sweeps >= until))
+    await service.sweepForkCheckpoints()
     assert.equal(checkpoints.size, 1)
   }
   const go = Promise.withResolvers<void>()

@@ -60,15 +60,13 @@ function copyOf(
   return { fork, messages, event }
 }
 
-const namePrefix = 'fork '
-
 type ForkCheckpointDeps = Pick<SessionDeps, 'store' | 'sandboxes' | 'log'>
 
 type CheckpointRef = Pick<Checkpoint, 'orgId' | 'sandboxId' | 'id'>
 
 /**
  * The checkpoints that forks start from. Each belongs to a running fork, whose row names it, or to a fork that is about to be
- * recorded. Its id and name derive from the id of the fork, so that one whose server has died can be recognised:
+ * recorded. Its id derives from the id of the fork, so that one whose server has died can be recognised:
  *
  *     taken ──fork recorded──► owned ──the sandbox of the fork runs, or the fork ends──► removed
  *       └── no fork was recorded, or it has ended: `sweep` ─────────────────────────────────┘
@@ -77,8 +75,6 @@ export class ForkCheckpoints {
   readonly #deps: ForkCheckpointDeps
   /** Checkpoints of forks that are about to be recorded. */
   readonly #taken = new Set<string>()
-  #timer: NodeJS.Timeout | undefined
-  #sweeping: Promise<void> | undefined
 
   constructor(deps: ForkCheckpointDeps) {
     this.#deps = deps
@@ -93,14 +89,15 @@ export class ForkCheckpoints {
     const { orgId, sandboxId } = source
     const id = checkpointIdOf(forkId)
     await this.#assertNoWriter(source)
-    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId))
+    const checkpoints = await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId)
+    await this.#removeUnowned(checkpoints.filter(({ owner }) => owner === 'session'))
     this.#taken.add(id)
     try {
-      return await record(await this.#take(source, { id, name: `${namePrefix}${forkId}` }))
+      return await record(await this.#take(source, { id, name: `fork ${forkId}` }))
     } catch (error) {
       this.#taken.delete(id)
       // After a failure the fork may have been recorded or not.
-      await this.#removeUnowned([{ id, orgId, sandboxId, name: `${namePrefix}${forkId}` }])
+      await this.#removeUnowned([{ id, orgId, sandboxId }])
       throw error
     } finally {
       this.#taken.delete(id)
@@ -116,32 +113,12 @@ export class ForkCheckpoints {
     throw new ServiceError('conflict', `${message}: fork a session that has it readOnly`)
   }
 
-  /** Sweeps now and every so often. */
-  start(everyMs: number): void {
-    this.#sweep()
-    this.#timer = setInterval(() => this.#sweep(), everyMs).unref()
+  /** Removes those that no fork has any use of. A removal that fails is logged, and tried again by the next sweep. */
+  async sweep(): Promise<void> {
+    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.listOwnedBy('session'))
   }
 
-  /** Waits for the sweep that runs. */
-  async close(): Promise<void> {
-    clearInterval(this.#timer)
-    await this.#sweeping
-  }
-
-  #sweep(): void {
-    this.#sweeping ??= this.#removeAllUnowned().finally(() => (this.#sweeping = undefined))
-  }
-
-  /** Removes checkpoints that no fork needs. The next sweep tries those again that could not be removed. */
-  async #removeAllUnowned(): Promise<void> {
-    try {
-      await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.named(namePrefix))
-    } catch (error) {
-      this.#deps.log.warn({ err: error }, 'the checkpoints of forks could not be looked at')
-    }
-  }
-
-  async #removeUnowned(checkpoints: readonly (CheckpointRef & Pick<Checkpoint, 'name'>)[]): Promise<void> {
+  async #removeUnowned(checkpoints: readonly CheckpointRef[]): Promise<void> {
     for (const checkpoint of checkpoints) {
       try {
         if (!(await this.#isOwned(checkpoint))) await removeCheckpoint(this.#deps.sandboxes, checkpoint)
@@ -151,12 +128,10 @@ export class ForkCheckpoints {
     }
   }
 
-  /** Clients choose names but no ids: a checkpoint is one of these only if both derive from the id of the same fork. */
-  async #isOwned({ id, orgId, name }: Pick<Checkpoint, 'id' | 'orgId' | 'name'>): Promise<boolean> {
-    const forkId = name.slice(namePrefix.length)
+  async #isOwned({ id, orgId }: CheckpointRef): Promise<boolean> {
     // In this order: a fork is recorded before its checkpoint leaves the set.
-    if (name !== `${namePrefix}${forkId}` || id !== checkpointIdOf(forkId) || this.#taken.has(id)) return true
-    const fork = await this.#deps.store.head(forkId, orgId)
+    if (this.#taken.has(id)) return true
+    const fork = await this.#deps.store.head(id.replace('cp-', 'session_'), orgId)
     return fork?.status === 'running' && fork.checkpointId === id
   }
 
@@ -164,7 +139,7 @@ export class ForkCheckpoints {
   async #take({ orgId, sandboxId }: Session, { id, name }: { id: string; name: string }): Promise<Checkpoint> {
     const { checkpoints } = this.#deps.sandboxes
     const take = async (kind: CheckpointKind): Promise<Checkpoint> => {
-      await checkpoints.create(orgId, sandboxId, { id, name, kind })
+      await checkpoints.create(orgId, sandboxId, { id, owner: 'session', name, kind })
       const checkpoint = await checkpoints.settled(orgId, id)
       if (checkpoint.status === 'ready') return checkpoint
       await removeCheckpoint(this.#deps.sandboxes, checkpoint)

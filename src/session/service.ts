@@ -51,6 +51,10 @@ export interface SessionDeps {
 }
 
 export interface RunningSessionService extends SessionService {
+  /** Deletes sessions that ended before, with their history. */
+  deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void>
+  /** Removes the checkpoints of forks that no fork has any use of. */
+  sweepForkCheckpoints(): Promise<void>
   /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
   start(): Promise<void>
   /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/use/sessions.md. */
@@ -60,6 +64,8 @@ export interface RunningSessionService extends SessionService {
 }
 
 const listLimitDefault = 50
+/** Sessions that are listed, and then deleted, at once. */
+const expiredAtOnceMax = 1000
 /** Pages of histories, and of streams that are replayed, that all clients together read in one iteration of the event loop. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
@@ -103,13 +109,25 @@ class Sessions implements RunningSessionService {
 
   async start(): Promise<void> {
     for (const session of await this.#deps.store.sessionsIn('running')) this.#runners.start(session)
-    this.#forkCheckpoints.start(this.#timings.forkSweepMs)
   }
 
   async close(): Promise<void> {
     this.#closing.abort()
-    await this.#forkCheckpoints.close()
     await this.#runners.close()
+  }
+
+  async deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void> {
+    const { store } = this.#deps
+    // A session is listed until it is deleted, so the next call completes one that was cut off.
+    for (;;) {
+      const ids = await store.expiredSessions(endedBefore, expiredAtOnceMax)
+      if (ids.length === 0 || signal.aborted) return
+      await store.deleteSessions(ids)
+    }
+  }
+
+  async sweepForkCheckpoints(): Promise<void> {
+    await this.#forkCheckpoints.sweep()
   }
 
   async create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView> {
@@ -131,8 +149,7 @@ class Sessions implements RunningSessionService {
       ...defined({ userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
-      // A warm sandbox has no volumes.
-      sandboxId: (checkpointId ?? volumes) ? newId('sb-') : await this.#deps.sandboxes.newId(),
+      sandboxId: checkpointId === undefined ? await this.#deps.sandboxes.newId(defined({ volumes })) : newId('sb-'),
       title,
       framework: '',
       artifacts: [],

@@ -1,4 +1,4 @@
-import { sql, type Kysely, type Selectable, type Updateable } from 'kysely'
+import { type Kysely, type Selectable, type Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import { checkpointDeleted, checkpointEntries } from '../sandbox/log-entries.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
@@ -40,8 +40,8 @@ export function checkpointStore(db: Kysely<Database>, writer: LogWriter) {
       return rows.map(toCheckpoint)
     },
 
-    async checkpointsNamed(prefix) {
-      const rows = await oldestFirst.where(sql<boolean>`starts_with(name, ${prefix})`).execute()
+    async checkpointsOwnedBy(owner) {
+      const rows = await oldestFirst.where('owner', '=', owner).execute()
       return rows.map(toCheckpoint)
     },
 

@@ -5,6 +5,7 @@ import { idsPerSandbox } from '../../src/runtime/oci/container-config.ts'
 import { criuOptions, limitsRestored, masksRestored } from '../../src/runtime/criu/dump.ts'
 import { ImageFolder, resolveHostTool } from '../../src/runtime/host/image-folder.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
+import { hostToolAt } from '../../src/runtime/hostd/index.ts'
 import { imageDir } from '../support/images.ts'
 import { BareContainers } from './bare-containers.ts'
 
@@ -65,12 +66,13 @@ export class BareTwin extends BareContainers {
     await chown(bundle, 0, this.#rangeStart)
     await Promise.all(['root', 'work', 'run', 'restore'].map((name) => mkdir(`${bundle}/${name}`)))
     await run('cp', ['-a', `${dir}/upper`, `${dir}/etc`, `${dir}/limits`, bundle])
-    const range = `${this.#rangeStart}:${idsPerSandbox}`
-    const overlay = ['--upper', `${bundle}/upper`, '--work', `${bundle}/work`, '--range', range]
-    await run(this.#hostTool, ['overlay', '--target', `${bundle}/root`, ...overlay, '--lower', `0:${this.#base}`])
-    await run(this.#hostTool, ['source', '--dir', `${bundle}/etc`])
-    const shared = ['--size', '65536', '--inodes', '64', '--owner', String(this.#rangeStart)]
-    await run(this.#hostTool, ['tmpfs', '--target', `${bundle}/run`, ...shared])
+    const hostTool = hostToolAt(this.#hostTool)
+    const range = { start: this.#rangeStart, count: idsPerSandbox }
+    const overlay = { target: `${bundle}/root`, upper: `${bundle}/upper`, work: `${bundle}/work`, range }
+    await hostTool.runTool({ op: 'mount-overlay', ...overlay, layers: [{ start: 0, path: this.#base }] })
+    await hostTool.runTool({ op: 'make-source', dir: `${bundle}/etc` })
+    const shared = { bytes: 65_536, inodes: 64, owner: this.#rangeStart }
+    await hostTool.runTool({ op: 'mount-tmpfs', target: `${bundle}/run`, ...shared })
     const config = JSON.parse(this.#config.replaceAll('{bundle}', bundle)) as { linux: object }
     const linux = { ...config.linux, cgroupsPath: `/${id}` }
     await writeFile(`${bundle}/config.json`, JSON.stringify({ ...config, linux }))

@@ -7,7 +7,6 @@ import files from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
 import { openOfflineQuarantine } from '../../src/runtime/host/offline-quarantine.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
-import type { LaunchRequest } from '../../src/runtime/command.ts'
 import { HostdProcess } from '../../src/runtime/hostd/hostd-process.ts'
 import type { KnownResources, RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { specOf } from './driver-shell.ts'
@@ -132,8 +131,9 @@ function countSteps(): void {
   }
   syncBuiltinESMExports()
   const launch = HostdProcess.prototype.launch
-  HostdProcess.prototype.launch = function (request: LaunchRequest) {
-    return step(request.argv.slice(0, 2).join(' '), () => launch.call(this, request))
+  HostdProcess.prototype.launch = function (request: Parameters<typeof launch>[0]) {
+    const name = request.op === 'start-program' ? request.argv.slice(0, 2).join(' ') : request.op
+    return step(name, () => launch.call(this, request))
   }
 }
 

@@ -114,8 +114,7 @@ describe('saved memory of the runc driver that repeats', () => {
       await Promise.all([like, dir].map((folder) => rm(folder, { recursive: true })))
     }
   }
-  const share = async (like: string, dir: string) =>
-    Number(await hostTool.runTool(['share-pages', '--like', like, '--dir', dir]))
+  const share = async (like: string, dir: string) => Number(await hostTool.runTool({ op: 'share-pages', like, dir }))
 
   test('pages: whatever has changed, moved or come, a file holds the same bytes afterwards', async () => {
     const page = fc.integer({ min: 0, max: 40 })

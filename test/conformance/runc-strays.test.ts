@@ -8,7 +8,9 @@ import { dirname } from 'node:path'
 import { describe, test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
+import type { HostToolRequest } from '../../src/protocol/hostd.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
+import { toolCommand } from '../../src/runtime/hostd/index.ts'
 import { imageDir } from '../support/images.ts'
 import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, startPython, succeed } from './driver-shell.ts'
@@ -37,7 +39,7 @@ describe('the runc driver among other processes', () => {
       ['/usr/sbin/runc', '--root', runcRoot, 'restore', id],
       ['btrfs', 'subvolume', 'delete', `${poolDir}/layers/x`],
       ['mount', poolFile, poolDir],
-      ['atoll-hostd', 'overlay', '--target', runDir],
+      ['atoll-hostd', 'perform', JSON.stringify({ op: 'make-run-folder', dir: runDir })],
       ['criu', 'swrk', '3'],
       ['criu: restore --rpc'],
     ]
@@ -66,7 +68,7 @@ describe('the runc driver among other processes', () => {
     const id = await create(runc.driver)
     await runc.driver.close()
     const groups = (await Cgroups.find()).memberFiles(runc.fixture.names.cgroup(id)).map(dirname)
-    const freeze = ['freeze', ...groups.flatMap((group) => ['--group', group])] as const
+    const freeze = { op: 'freeze', groups } as const
     const left = await stoppedFreeze(freeze)
     const ended = once(left, 'exit')
     assert.equal((await hostTool.runTool(freeze)).trim(), 'frozen')
@@ -84,7 +86,7 @@ describe('the runc driver among other processes', () => {
     const program = 'import ctypes, time; ctypes.CDLL(None).vfork() or time.sleep(1000)'
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
-    const [freezing, serving] = [`freeze --group`, `serve --socket ${runc.fixture.names.hostdSocket}`]
+    const [freezing, serving] = [`"op":"freeze"`, `serve --socket ${runc.fixture.names.hostdSocket}`]
     /** Stops the freeze of a checkpoint. One that has come to the end of its attempts before is followed by the next checkpoint. */
     const hold = async (): Promise<{ refused: Promise<unknown> }> => {
       const known = new Set(processes())
@@ -100,7 +102,7 @@ describe('the runc driver among other processes', () => {
     }
     const { refused } = await hold()
     for (const [hostd] of hostLines(serving)) process.kill(hostd, 'SIGKILL')
-    assert.match(String(await refused), /freeze .*is lost/)
+    assert.match(String(await refused), /freeze: is lost/)
     assert.deepEqual(hostLines(freezing, runc.fixture.names.cgroup(id)), [])
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
     await runc.driver.delete(id)
@@ -127,9 +129,10 @@ time.sleep(1000)`
 })
 
 /** A freeze that stands still in the middle of its work. One that ends before it is stopped is followed by another. */
-async function stoppedFreeze(args: readonly string[]): Promise<ChildProcess> {
+async function stoppedFreeze(request: HostToolRequest): Promise<ChildProcess> {
   for (;;) {
-    const freeze = spawn(`${imageDir}/hostd/atoll-hostd`, args)
+    const [tool, ...args] = toolCommand(`${imageDir}/hostd/atoll-hostd`, request)
+    const freeze = spawn(tool, args)
     if (freeze.pid !== undefined && (await isStopped(freeze.pid))) return freeze
   }
 }

@@ -120,9 +120,9 @@ test('retention policy: the oldest go once the new one is ready; a failed dump d
 
 test('retention policy: it never deletes a checkpoint of the service itself', async () => {
   const { checkpoint, names } = await makeSandbox()
-  await checkpoint('fork session_0123456789abcdef', { id: 'cp-0123456789abcdef' })
+  for (const owner of ['session', 'image'] as const) await checkpoint(owner, { owner })
   for (const name of ['a', 'b']) await checkpoint(name, { retentionPolicy: { mode: 'delete_oldest', maxCount: 1 } })
-  assert.deepEqual(await names(), ['fork session_0123456789abcdef ready', 'b ready'])
+  assert.deepEqual(await names(), ['session ready', 'image ready', 'b ready'])
 })
 
 test('quota: failed checkpoints do not count', async () => {

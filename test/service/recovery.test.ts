@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict'
 import { afterEach, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { silentLog } from '../../src/lib/log.ts'
 import { type ReconcileReport, sandboxStatuses } from '../../src/sandbox/index.ts'
-import { purgeSandboxes } from '../../src/sandbox/recovery.ts'
 import { hold, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, sharedStore } = worlds()
@@ -138,14 +136,7 @@ test('purge: each stopped sandbox is deleted again, and a failure keeps the reco
   const ids = [(await service.create(orgId, {})).sandbox.id, (await service.create(orgId, {})).sandbox.id] as const
   for (const id of ids) await store.sandboxes.updateSandbox(id, { status: 'stopped', stoppedAt: new Date(0) })
   machines.before.delete = (id) => (id === ids[0] ? Promise.reject(new Error('stuck')) : Promise.resolve())
-  await purgeSandboxes(
-    {
-      store: store.sandboxes,
-      driver: machines,
-      log: { ...silentLog, warn: (_facts, message) => warnings.push(message) },
-    },
-    new Date(1),
-  )
+  await service.purge(new Date(1), new AbortController().signal)
   assert.deepEqual(await store.sandboxes.stoppedSandboxIds(), [ids[0]])
   assert.deepEqual([...machines.machines.keys()], [ids[0]])
   assert.deepEqual(warnings, ['remains of a stopped sandbox cannot be removed'])

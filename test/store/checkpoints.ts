@@ -45,16 +45,18 @@ export function checkpointTests(store: Store): void {
       assert.ok(ids.includes(earlier.id) && ids.includes(later.id))
     })
 
-    test('checkpoint: a prefix of names is found in all sandboxes, oldest first, without wildcards', async () => {
-      const marker = newId('pa-')
+    test('checkpoint: those of one owner are found in all sandboxes, oldest first', async () => {
       const [one, two] = [await newSandbox(store), await newSandbox(store)]
-      const later = checkpointOf(one, { name: `${marker} b`, createdAt: new Date('2026-01-02') })
-      const earlier = checkpointOf(two, { name: `${marker} a`, createdAt: new Date('2026-01-01') })
-      const other = checkpointOf(one, { name: `x${marker}` })
-      for (const checkpoint of [later, earlier, other]) await sandboxes.insertCheckpoint(checkpoint)
-      assert.deepEqual(await sandboxes.checkpointsNamed(marker), [earlier, later])
-      assert.deepEqual(await sandboxes.checkpointsNamed(`${marker}_`), [])
-      assert.deepEqual(await sandboxes.checkpointsNamed('%'), [])
+      const later = checkpointOf(one, { owner: 'session', createdAt: new Date('2026-01-02') })
+      const earlier = checkpointOf(two, { owner: 'session', createdAt: new Date('2026-01-01') })
+      const others = (['client', 'image', 'wake'] as const).map((owner) => checkpointOf(one, { owner }))
+      for (const checkpoint of [later, earlier, ...others]) await sandboxes.insertCheckpoint(checkpoint)
+      assert.deepEqual(await sandboxes.checkpointsOwnedBy('session'), [earlier, later])
+      const images = await sandboxes.checkpointsOwnedBy('image')
+      assert.deepEqual(
+        images.filter(({ sandboxId }) => sandboxId === one.id),
+        others.slice(1, 2),
+      )
     })
 
     test('checkpoint: it is found by state and updated', async () => {

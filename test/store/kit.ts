@@ -72,6 +72,7 @@ export function checkpointOf(sandbox: Sandbox, fields: Partial<Checkpoint> = {})
   return {
     id,
     orgId: sandbox.orgId,
+    owner: 'client',
     sandboxId: sandbox.id,
     name: id,
     kind: 'disk_only',

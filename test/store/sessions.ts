@@ -4,7 +4,6 @@ import { suite, test } from 'node:test'
 import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Message, Session, StreamEvent } from '../../src/session/session.ts'
-import { deleteExpiredSessions } from '../../src/server/retention.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, sessionOf } from './kit.ts'
@@ -48,6 +47,8 @@ export function sessionTests(store: Store): void {
   /** Stores a session with this record. */
   const create = (session: Session, messages: Message[] = []) =>
     sessions.createSession(session, messages, eventOf('started'))
+  const deleteExpired = async (endedBefore: Date) =>
+    await sessions.deleteSessions(await sessions.expiredSessions(endedBefore, 1000))
 
   suite('sessions', () => {
     test('session: it is read as it was written, with its first message and event', async () => {
@@ -413,7 +414,7 @@ export function sessionTests(store: Store): void {
       const before = new Date('2001-01-02T00:00:00Z')
       assert.deepEqual((await sessions.expiredSessions(before, 10)).toSorted(), [old.id, alone.id].toSorted())
       assert.equal((await sessions.expiredSessions(before, 1)).length, 1)
-      await deleteExpiredSessions(store, before)
+      await deleteExpired(before)
       await sessions.deleteSessions([old.id, newId('session_')])
       assert.equal(await sessions.session(old.id), undefined)
       assert.deepEqual(await sessions.messages(old.id), [])
@@ -429,7 +430,7 @@ export function sessionTests(store: Store): void {
       const { id: orgId } = await newOrganisation(store)
       const updatedAt = new Date('1998-01-01T00:00:00Z')
       // Those of other tests.
-      await deleteExpiredSessions(store, new Date())
+      await deleteExpired(new Date())
       const old = async (streams: StreamEvent['data'][][], messages: Message[] = []) => {
         const session = sessionOf(orgId, { status: 'ended', updatedAt })
         await create(session, messages)
@@ -451,7 +452,7 @@ export function sessionTests(store: Store): void {
       await sessions.commit(alive.id, { addStream: tiny })
       // A new connection to PostgreSQL may take longer than the whole purge.
       await Promise.all([store.ping(), store.ping(), store.ping()])
-      const purging = deleteExpiredSessions(store, new Date())
+      const purging = deleteExpired(new Date())
       const purged = purging.then(() => 'purged')
       let pings = 0
       while ((await Promise.race([purged, store.ping()])) !== 'purged') pings++
@@ -472,7 +473,7 @@ export function sessionTests(store: Store): void {
         const old = sessionOf(orgId, { status: 'ended', updatedAt, agentConfig })
         await create(old)
         const session = sessionOf(orgId, { agentConfig })
-        await Promise.all([deleteExpiredSessions(store, new Date('1999-01-02T00:00:00Z')), create(session)])
+        await Promise.all([deleteExpired(new Date('1999-01-02T00:00:00Z')), create(session)])
         const { systemPrompt } = (await sessions.instructions(session.id))!
         assert.equal(systemPrompt, agentConfig.systemPrompt)
       }

@@ -1,6 +1,5 @@
 //! Opens what links lead to, by the rights of the thread.
 
-use crate::sys;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -3,7 +3,6 @@
 use crate::files::about;
 use crate::files::access::{self, name_of};
 use crate::protocol::fault::{Fault, Outcome};
-use crate::sys;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;

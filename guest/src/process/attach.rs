@@ -14,13 +14,13 @@ use crate::process::stdin_cursor::{Generation, Progress};
 use crate::process::{Process, State, STEP_MAX};
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::frame::{self, kind};
-use crate::protocol::json::object;
-use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
+use json::object;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
+use sys::{Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 
 const OUTPUT_BYTES: usize = 64 * 1024;
 const RECEIVE_BYTES: usize = 64 * 1024;

@@ -1,7 +1,6 @@
 //! What is still read of a process's output after its leader has ended.
 
 use crate::process::log::Stream;
-use crate::sys;
 use std::fs::File;
 use std::time::Duration;
 

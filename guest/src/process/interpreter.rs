@@ -1,11 +1,11 @@
 //! Which program execve(2) misses when it says ENOENT of one that is there: the interpreter of a script, or the loader of a binary.
 
-use crate::sys::O_NONBLOCK;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use sys::O_NONBLOCK;
 
 /// What the kernel reads of a script's first line (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_BYTES: usize = 256;

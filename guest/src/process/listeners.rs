@@ -3,7 +3,7 @@
 use crate::dial;
 use crate::process::system;
 use crate::process::table::Table;
-use crate::protocol::json::{object, Value};
+use json::{object, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::net::IpAddr;

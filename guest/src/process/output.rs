@@ -4,7 +4,7 @@ use crate::process::log::Stream;
 use crate::process::Process;
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::frame::{self, kind};
-use crate::protocol::json::object;
+use json::object;
 use std::io::Write;
 
 const OUTPUT_BYTES: usize = 128 * 1024;

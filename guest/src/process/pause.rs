@@ -53,10 +53,6 @@ impl Pauses {
         self.0.retain(|it| it.client != client);
     }
 
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }

@@ -5,7 +5,6 @@
 //! is what previews show. What a process leaves behind when it ends belongs to nobody.
 
 use crate::dial::{self, Listener};
-use crate::sys;
 use std::fs;
 
 /// As many as a sandbox may have.

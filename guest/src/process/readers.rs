@@ -26,10 +26,6 @@ impl Readers {
         self.expected = Some(time).filter(|&time| time > Duration::from_secs(0));
     }
 
-    pub fn expect_none(&mut self) {
-        self.expected = None;
-    }
-
     pub fn expects(&self) -> bool {
         self.expected.is_some()
     }

@@ -5,21 +5,20 @@ use crate::process::log::{Log, Retention, Stream};
 use crate::process::table::{Place, Table};
 use crate::process::{supervise, About, Deadlines, Process};
 use crate::protocol::fault::{Fault, Outcome};
-use crate::protocol::json::Value;
 use crate::protocol::request::{absolute_path, no_zero, Request};
-use crate::sys::{self, ChildSetup, Event, FileLimit};
 use crate::users::{self, User};
+use json::Value;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use sys::{ChildSetup, Event, FileLimit};
 
 const KEEP_BYTES_DEFAULT: u64 = 1 << 20;
 const KEEP_BYTES_MAX: u64 = 16 << 20;
@@ -149,7 +148,7 @@ fn plan(inheritance: &Inheritance, request: &Request) -> Outcome<Plan> {
         file_limit: inheritance.file_limit,
         oom_score_adj: inheritance.oom_score_adj.to_string().into_bytes(),
     };
-    unsafe { command.pre_exec(move || setup.apply()) };
+    setup.apply_to(&mut command);
     Ok(Plan {
         id: request.process_id()?.to_string(),
         argv,

@@ -3,9 +3,8 @@
 use super::private_ports;
 use crate::process::table::Table;
 use crate::protocol::fault::{Fault, Outcome};
-use crate::protocol::json::{object, Value};
-use crate::sys;
 use crate::users;
+use json::{object, Value};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
@@ -118,11 +117,11 @@ pub fn signal(table: &Table, pid: i32, signal: i32) -> Outcome<()> {
     if pid == 1 || pid == std::process::id() as i32 {
         return Err(Fault::forbidden("the first process of a sandbox takes no signals"));
     }
-    let process = sys::open_process(pid).map_err(gone)?;
+    let process = sys::pidfd::Pidfd::open(pid).map_err(gone)?;
     if table.private_leaders().into_iter().any(|leader| private_ports::belonging_to(leader).contains(&pid)) {
         return Err(Fault::forbidden(format!("process {} belongs to the agent", pid)));
     }
-    sys::signal_process(&process, signal).map_err(gone)
+    process.signal(signal).map_err(gone)
 }
 
 #[cfg(test)]

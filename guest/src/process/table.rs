@@ -7,7 +7,6 @@ use crate::clock;
 use crate::process::private_ports;
 use crate::process::{Ended, Process};
 use crate::protocol::fault::{Fault, Outcome};
-use crate::sys;
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,15 +160,6 @@ impl Table {
             sys::malloc_trim();
         }
         Ok(())
-    }
-
-    /// Drops all paused and expected clients: this sandbox was restored, and they belong to its source.
-    pub fn end_pauses(&self) {
-        for process in self.all() {
-            let mut state = process.state();
-            state.change_readers(|readers| readers.expect_none());
-            state.change_pauses(|pauses| pauses.clear());
-        }
     }
 
     /// Forgets finished processes that are too old, and of those whose output was taken the oldest that are too many or

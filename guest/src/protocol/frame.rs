@@ -1,7 +1,7 @@
 //! Lines and frames of a connection: one byte type, four bytes length (big-endian), payload.
 
 use crate::protocol::fault::{Fault, Outcome};
-use crate::protocol::json::{self, Value};
+use json::{self, Value};
 use std::io::{BufRead, Read, Write};
 
 pub const LINE_BYTES_MAX: usize = 1 << 20;

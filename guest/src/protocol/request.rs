@@ -1,7 +1,7 @@
 //! Typed access to the fields of a request line; each fault names its field.
 
 use crate::protocol::fault::{Fault, Outcome};
-use crate::protocol::json::Value;
+use json::Value;
 use std::path::PathBuf;
 
 pub struct Request(pub Value);
@@ -83,7 +83,7 @@ pub fn absolute_path(key: &str, text: &str) -> Outcome<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::parse;
+    use json::parse;
 
     fn request(text: &str) -> Request {
         Request(parse(text).unwrap())

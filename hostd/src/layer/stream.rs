@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::sys::Error;
+use sys::{Code, Error, TooLarge};
 
 /// Programs that read hostile bytes need no right.
 const NOBODY: u32 = 65_534;
@@ -43,7 +43,7 @@ impl Stream {
 
     /// Reads the rest. Returns how many bytes there were, and their SHA-256 in hex if it was asked for.
     pub fn finish(mut self) -> Result<(u64, String), Error> {
-        let failed = |error: io::Error| Error::new(error.to_string());
+        let failed = |error: io::Error| Error::with(Code::of(&error), error.to_string());
         io::copy(&mut self, &mut io::sink()).map_err(failed)?;
         if let Some((mut child, name)) = self.decompressor.take() {
             if !child.wait().map_err(failed)?.success() {
@@ -67,7 +67,7 @@ impl Read for Stream {
         let count = self.source.read(into)?;
         self.read += count as u64;
         if self.read > self.bytes_max {
-            return Err(io::Error::new(io::ErrorKind::Other, format!("more than {} bytes", self.bytes_max)));
+            return Err(TooLarge { bytes_max: self.bytes_max }.into());
         }
         if let Some((_, input)) = &mut self.hasher {
             input.write_all(&into[..count])?;
@@ -90,7 +90,7 @@ impl Drop for Stream {
 fn start(command: &mut Command, name: &str) -> Result<Child, Error> {
     let command = command.stdout(Stdio::piped()).current_dir("/").gid(NOBODY).uid(NOBODY);
     command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Error::new(format!("{name} is not installed")),
+        io::ErrorKind::NotFound => Error::with(Code::NotInstalled, format!("{name} is not installed")),
         _ => Error::io("start", name, error),
     })
 }

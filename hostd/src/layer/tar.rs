@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use crate::sys::Error;
+use sys::{Code, Error};
 
 const BLOCK: usize = 512;
 /// Of the long names and records of one entry together, and of how many of them there are.
@@ -89,7 +89,7 @@ impl<R: Read> Tar<R> {
                 _ => return self.entry(&block, size, records).map(Some),
             }
         }
-        Err(Error::new(format!("there are more than {HEADERS_MAX} headers in front of one entry")))
+        Err(Error::with(Code::TooLarge, format!("there are more than {HEADERS_MAX} headers in front of one entry")))
     }
 
     /// The content of the last entry.
@@ -290,8 +290,17 @@ pub fn refused(path: &[u8], why: &str) -> Error {
     Error::new(format!("{} {why}", String::from_utf8_lossy(path)))
 }
 
+/// Of an entry that cannot be made as it is for another reason than its own.
+pub fn unmade(path: &[u8], what: &str, error: io::Error) -> Error {
+    Error::with(Code::of(&error), format!("{} {what}: {error}", String::from_utf8_lossy(path)))
+}
+
+pub fn too_many(path: &[u8], what: &str) -> Error {
+    Error::with(Code::TooLarge, format!("{} {what}", String::from_utf8_lossy(path)))
+}
+
 fn failed(error: io::Error) -> Error {
-    Error::new(error.to_string())
+    Error::with(Code::of(&error), error.to_string())
 }
 
 fn cut_off() -> Error {

@@ -43,7 +43,7 @@ impl Scratch {
     }
 
     fn refusal(&self, archive: &[u8]) -> String {
-        let refusal = self.unpack(archive).err().expect("refused");
+        let refusal = self.unpack(archive).expect_err("refused");
         assert_eq!(fs::read(self.0.join("secret")).expect("there"), b"secret");
         refusal
     }
@@ -217,10 +217,10 @@ fn whiteouts_hide_what_is_below_and_nothing_of_their_own_layer() {
     let gone = fs::symlink_metadata(scratch.path("etc/gone")).expect("there");
     assert!(gone.file_type().is_char_device() && gone.rdev() == 0);
     assert!(fs::metadata(scratch.path("etc/new")).expect("there").is_file());
-    let root = crate::sys::folder::Folder::open(&scratch.path("")).expect("opened");
+    let root = sys::folder::Folder::open(&scratch.path("")).expect("opened");
     for name in ["back", "var", "again", "over"] {
-        let folder = root.folder(name.as_ref()).ok().expect("a folder");
-        assert!(crate::sys::entry::has_attribute(&folder, b"trusted.overlay.opaque", b"y"), "{name}");
+        let folder = root.folder(name.as_ref()).expect("a folder");
+        assert!(sys::entry::has_attribute(&folder, b"trusted.overlay.opaque", b"y"), "{name}");
     }
     assert!(scratch.unpack(&archive().file(".wh..wh..opq", "").end()).expect("unpacked").is_opaque);
     assert!(scratch.refusal(&archive().file(".wh...", "").end()).contains("hides nothing"));
@@ -258,8 +258,8 @@ fn attributes_of_users_and_capabilities_stay_and_all_others_are_left_out() {
     let report = scratch.unpack(&archive().pax(&records).file("f", "").end()).expect("unpacked");
     assert_eq!(report.attributes, 4);
     let file = fs::File::open(scratch.path("f")).expect("opened");
-    assert!(crate::sys::entry::has_attribute(&file, b"user.a", b"1\n2"));
-    assert!(crate::sys::entry::has_attribute(&file, b"security.capability", capability));
+    assert!(sys::entry::has_attribute(&file, b"user.a", b"1\n2"));
+    assert!(sys::entry::has_attribute(&file, b"security.capability", capability));
 }
 
 #[test]
@@ -345,13 +345,13 @@ fn bounds_of_depth_names_and_files_hold() {
     for _ in 0..30 {
         links = links.folder("l/a").link(b'2', "l", "l/a");
     }
-    scratch.unpack(&links.end()).err().expect("refused");
+    scratch.unpack(&links.end()).expect_err("refused");
     let name = "n".repeat(256);
     assert!(scratch.refusal(&archive().pax(&[("path", name.as_bytes())]).file("f", "").end()).contains("too long"));
     let path = vec!["n"; 3000].join("/");
     assert!(scratch.refusal(&archive().pax(&[("path", path.as_bytes())]).file("f", "").end()).contains("too long"));
     let three = archive().file("1", "").file("2", "").file("3", "").end();
-    let refusal = scratch.unpack_over(&three, &[], Limits { files: 2, ..LIMITS }).err().expect("refused");
+    let refusal = scratch.unpack_over(&three, &[], Limits { files: 2, ..LIMITS }).expect_err("refused");
     assert!(refusal.contains("2 files"), "{refusal}");
     let folders = (0..300).fold(archive(), |archive, at| archive.folder(&format!("some/folder/{at}")));
     assert!(scratch.refusal(&folders.end()).contains("more than 10000 bytes of their paths"));
@@ -369,12 +369,12 @@ fn a_compressed_stream_is_hashed_and_bounded() {
         let finished = Stream::open(path, true, 1 << 20).and_then(Stream::finish).map_err(|error| error.to_string());
         assert_eq!(finished, Ok((1 << 20, digest.to_string())));
         let bomb = Stream::open(path, true, (1 << 20) - 1).and_then(Stream::finish);
-        assert!(bomb.err().expect("refused").to_string().contains("more than"));
+        assert!(bomb.expect_err("refused").to_string().contains("more than"));
     }
     let whole = fs::read(&packed).expect("there");
     fs::write(&packed, &whole[..whole.len() / 2]).expect("written");
     let cut = Stream::open(&packed, true, 1 << 20).and_then(Stream::finish);
-    assert!(cut.err().expect("refused").to_string().contains("cannot decompress"));
+    assert!(cut.expect_err("refused").to_string().contains("cannot decompress"));
 }
 
 /// A generator of numbers that is the same in each run (splitmix64).

@@ -1,27 +1,26 @@
 //! The folder that a layer is unpacked into. Each path is walked name by name from its root: the kernel follows no link and crosses no
 //! mount (openat2(2)), links are followed here, within the layer and those below it, and `..` never leads above the root.
 
-use std::collections::VecDeque;
+mod place;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::mem;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::tar::{refused, Entry, Kind};
+use self::place::{names_of, Place};
+use super::tar::{refused, too_many, unmade, Entry, Kind};
 use crate::remove::remove_entry;
-use crate::sys::entry::{change_file_mode, has_attribute, set_attribute, S_IFCHR, S_IFIFO};
-use crate::sys::folder::Folder;
-use crate::sys::Error;
+use sys::entry::{change_file_mode, set_attribute, S_IFCHR, S_IFIFO};
+use sys::folder::Folder;
+use sys::Error;
 
 /// Each sandbox has so many ids.
 const ID_MAX: u64 = 65_535;
-const NAME_BYTES_MAX: usize = 255;
-const PATH_BYTES_MAX: usize = 4095;
-const LINKS_MAX: usize = 40;
 const COPY_BYTES: usize = 128 * 1024;
 const WHITEOUT: &[u8] = b".wh.";
 const WHITEOUT_OPAQUE: &[u8] = b".wh..wh..opq";
@@ -39,7 +38,7 @@ const RESERVED_IN_ETC: [&[u8]; 4] = [b"hostname", b"hosts", b"machine-id", b"res
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Entries, and folders that they need.
     pub files: u64,
@@ -49,7 +48,7 @@ pub struct Limits {
     pub folder_bytes: usize,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Report {
     pub files: u64,
     /// Left out.
@@ -73,20 +72,6 @@ pub struct Tree {
     /// Most entries lie beside the one before.
     last: Option<(Vec<OsString>, Rc<Place>)>,
     buffer: Vec<u8>,
-}
-
-/// A folder of the layer.
-struct Place {
-    /// From the root, without links.
-    names: Vec<OsString>,
-    folder: Rc<Folder>,
-}
-
-/// What the layers below show under one path.
-enum Below {
-    Nothing,
-    Folder(Metadata),
-    Link(OsString),
 }
 
 impl Tree {
@@ -155,7 +140,7 @@ impl Tree {
             return Err(refused(&entry.path, &why));
         }
         let folder = &place.folder;
-        let failed = |error: io::Error| refused(&entry.path, &format!("cannot be made: {error}"));
+        let failed = |error: io::Error| unmade(&entry.path, "cannot be made", error);
         match entry.kind {
             Kind::Folder => return self.make_folder(entry, place, name),
             Kind::HardLink => return self.make_hard_link(entry, place, name),
@@ -192,7 +177,7 @@ impl Tree {
     }
 
     fn make_folder(&mut self, entry: &Entry, place: &Rc<Place>, name: &OsStr) -> Result<(), Error> {
-        let failed = |error: io::Error| refused(&entry.path, &format!("cannot be made: {error}"));
+        let failed = |error: io::Error| unmade(&entry.path, "cannot be made", error);
         let made = match self.seen(place, name, &entry.path)? {
             Some(found) if found.is_dir() => place.folder.folder(name).map_err(failed)?,
             Some(_) => {
@@ -214,7 +199,7 @@ impl Tree {
         self.dated_bytes += path.as_os_str().len() + mem::size_of::<(PathBuf, i64)>();
         let most = self.limits.folder_bytes;
         if self.dated_bytes > most {
-            return Err(refused(&entry.path, &format!("is a folder behind more than {most} bytes of their paths")));
+            return Err(too_many(&entry.path, &format!("is a folder behind more than {most} bytes of their paths")));
         }
         self.dated.push((path, entry.seconds));
         Ok(())
@@ -237,11 +222,11 @@ impl Tree {
         }
         self.clear(place, name, &entry.path)?;
         let linked = place.folder.make_hard_link(name, &from.folder, &source);
-        linked.map_err(|error| refused(&entry.path, &format!("cannot be linked: {error}")))
+        linked.map_err(|error| unmade(&entry.path, "cannot be linked", error))
     }
 
     fn white_out(&mut self, place: &Rc<Place>, name: &OsStr, path: &[u8]) -> Result<(), Error> {
-        let failed = |error: io::Error| refused(path, &format!("cannot be made: {error}"));
+        let failed = |error: io::Error| unmade(path, "cannot be made", error);
         if name.as_bytes() == WHITEOUT_OPAQUE {
             self.report.is_opaque |= place.names.is_empty();
             return self.hide_below(&place.folder).map_err(failed);
@@ -270,133 +255,6 @@ impl Tree {
         }
     }
 
-    /// The folder of a path: links on the way are followed, and missing folders made as the layers below have them. `None` where one
-    /// is missing and not to be made.
-    fn resolve(&mut self, names: &[OsString], path: &[u8], create: bool) -> Result<Option<Rc<Place>>, Error> {
-        if let Some((last, place)) = &self.last {
-            if last == names {
-                return Ok(Some(place.clone()));
-            }
-        }
-        let failed = |error: io::Error| refused(path, &format!("has a folder that cannot be entered: {error}"));
-        let mut todo: VecDeque<OsString> = names.iter().cloned().collect();
-        let mut above = vec![self.root.clone()];
-        let mut found: Vec<OsString> = Vec::new();
-        let mut links = 0;
-        while let Some(name) = todo.pop_front() {
-            if name.as_bytes() == b".." {
-                if found.pop().is_some() {
-                    above.pop();
-                }
-                continue;
-            }
-            if found.len() >= self.limits.depth {
-                return Err(refused(path, "lies too deep"));
-            }
-            let here = above.last().cloned().unwrap_or_else(|| self.root.clone());
-            let target = match metadata(&here, &name).map_err(failed)? {
-                Some(entry) if entry.is_dir() => {
-                    above.push(Rc::new(here.folder(&name).map_err(failed)?));
-                    found.push(name);
-                    continue;
-                }
-                Some(entry) if entry.file_type().is_symlink() => here.read_link(&name).map_err(failed)?,
-                Some(entry) if !is_whiteout(&entry) => return Err(refused(path, "lies below what is no folder")),
-                _ if !create => return Ok(None),
-                hidden => match self.below(&found, &name) {
-                    Below::Link(target) if hidden.is_none() => target,
-                    below => {
-                        above.push(Rc::new(self.imply(&here, &name, hidden.is_some(), &below, path)?));
-                        found.push(name);
-                        continue;
-                    }
-                },
-            };
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(refused(path, "lies below too many links"));
-            }
-            if target.as_bytes().starts_with(b"/") {
-                found.clear();
-                above.truncate(1);
-            }
-            for name in split(target.as_bytes()).collect::<Vec<_>>().into_iter().rev() {
-                todo.push_front(OsString::from_vec(name.to_vec()));
-            }
-            if todo.len() > PATH_BYTES_MAX {
-                return Err(refused(path, "lies below links that are too long"));
-            }
-        }
-        let folder = above.pop().unwrap_or_else(|| self.root.clone());
-        let place = Rc::new(Place { names: found, folder });
-        self.last = Some((names.to_vec(), place.clone()));
-        Ok(Some(place))
-    }
-
-    /// Makes a folder that the layer has entries in, but no entry of.
-    fn imply(
-        &mut self,
-        here: &Folder,
-        name: &OsStr,
-        is_hidden: bool,
-        below: &Below,
-        path: &[u8],
-    ) -> Result<Folder, Error> {
-        let failed = |error: io::Error| refused(path, &format!("has a folder that cannot be made: {error}"));
-        self.count(path)?;
-        if is_hidden {
-            here.unlink(name).map_err(failed)?;
-        }
-        let made = here.make_folder(name).map_err(failed)?;
-        if is_hidden {
-            self.hide_below(&made).map_err(failed)?;
-        }
-        match below {
-            Below::Folder(like) if !is_hidden => {
-                here.give(name, like.uid(), like.gid()).map_err(failed)?;
-                change_file_mode(&made, like.mode() & 0o7777).map_err(failed)?;
-            }
-            _ => change_file_mode(&made, 0o755).map_err(failed)?,
-        }
-        Ok(made)
-    }
-
-    /// What overlay would show of the layers below. A file, a whiteout and an opaque folder hide all that is deeper.
-    fn below(&self, parents: &[OsString], name: &OsStr) -> Below {
-        let mut visible = self.lowers.len();
-        let mut path = PathBuf::new();
-        for name in parents {
-            path.push(name);
-            for (index, lower) in self.lowers[..visible].iter().enumerate() {
-                match lower.look(path.as_os_str()).and_then(|file| file.metadata()) {
-                    Ok(found) if !found.is_dir() => visible = index,
-                    Ok(_) if is_opaque(lower, &path) => visible = index + 1,
-                    _ => continue,
-                }
-                break;
-            }
-        }
-        path.push(name);
-        for lower in &self.lowers[..visible] {
-            let found = match lower.look(path.as_os_str()).and_then(|file| file.metadata()) {
-                Ok(found) => found,
-                Err(_) => continue,
-            };
-            if found.is_dir() {
-                return Below::Folder(found);
-            }
-            if !found.file_type().is_symlink() {
-                return Below::Nothing;
-            }
-            let target = path.parent().and_then(|parent| match parent.as_os_str().is_empty() {
-                true => lower.read_link(name).ok(),
-                false => lower.folder(parent.as_os_str()).and_then(|folder| folder.read_link(name)).ok(),
-            });
-            return target.map_or(Below::Nothing, Below::Link);
-        }
-        Below::Nothing
-    }
-
     /// Removes what an earlier entry has made here.
     fn clear(&mut self, place: &Place, name: &OsStr, path: &[u8]) -> Result<(), Error> {
         if self.seen(place, name, path)?.is_none() {
@@ -408,7 +266,7 @@ impl Tree {
     }
 
     fn seen(&self, place: &Place, name: &OsStr, path: &[u8]) -> Result<Option<Metadata>, Error> {
-        metadata(&place.folder, name).map_err(|error| refused(path, &format!("cannot be looked at: {error}")))
+        metadata(&place.folder, name).map_err(|error| unmade(path, "cannot be looked at", error))
     }
 
     fn hide_below(&self, folder: &Folder) -> io::Result<()> {
@@ -427,7 +285,7 @@ impl Tree {
             }
             set_attribute(file, name, value).map_err(|error| {
                 let name = String::from_utf8_lossy(name);
-                refused(&entry.path, &format!("has an attribute {name} that cannot be set: {error}"))
+                unmade(&entry.path, &format!("has an attribute {name} that cannot be set"), error)
             })?;
         }
         Ok(())
@@ -445,7 +303,7 @@ impl Tree {
     fn count(&mut self, path: &[u8]) -> Result<(), Error> {
         self.report.files += 1;
         match self.report.files > self.limits.files {
-            true => Err(refused(path, &format!("is one more than {} files", self.limits.files))),
+            true => Err(too_many(path, &format!("is one more than {} files", self.limits.files))),
             false => Ok(()),
         }
     }
@@ -475,29 +333,6 @@ fn is_whiteout(found: &Metadata) -> bool {
     found.file_type().is_char_device() && found.rdev() == 0
 }
 
-fn is_opaque(lower: &Folder, path: &Path) -> bool {
-    lower.folder(path.as_os_str()).map_or(false, |folder| has_attribute(&folder, OPAQUE, b"y"))
-}
-
 fn is_capability(name: &[u8], value: &[u8]) -> bool {
     name == CAPABILITY && value.len() == CAPABILITY_BYTES && value[3] == CAPABILITY_REVISION
-}
-
-fn split(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."))
-}
-
-/// The names of a path of the archive, from the root of the image.
-fn names_of(path: &[u8]) -> Result<Vec<OsString>, Error> {
-    if path.len() > PATH_BYTES_MAX {
-        return Err(refused(&path[..NAME_BYTES_MAX], "… is too long a path"));
-    }
-    split(path)
-        .map(|name| match name {
-            b".." => Err(refused(path, "leads out of the layer")),
-            _ if name.contains(&0) => Err(refused(path, "holds a NUL")),
-            _ if name.len() > NAME_BYTES_MAX => Err(refused(path, "has too long a name")),
-            _ => Ok(OsString::from_vec(name.to_vec())),
-        })
-        .collect()
 }

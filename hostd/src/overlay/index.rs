@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// Makes the kernel accept the index for the copy. Harmless without an index, and on a repeat.
 pub fn adopt(work: &Path) -> Result<(), Error> {

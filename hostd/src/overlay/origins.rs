@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::sys::{self, Error};
+use sys::Error;
 
 const ORIGIN: &str = "trusted.overlay.origin";
 

@@ -5,8 +5,9 @@ use std::io;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::network::start_tick;
-use crate::sys::epoll::Epoll;
-use crate::sys::pidfd::Pidfd;
+use crate::protocol::fields::Process;
+use sys::epoll::Epoll;
+use sys::pidfd::Pidfd;
 
 pub struct Ends {
     epoll: Epoll,
@@ -20,10 +21,10 @@ impl Ends {
     }
 
     /// Has `next` tell of the end of the process with this number that started at this tick. False: it has ended.
-    pub fn watch(&self, id: u32, pid: i32, start: u64) -> io::Result<bool> {
-        const ESRCH: i32 = 3;
-        let pidfd = match Pidfd::open(pid) {
-            Err(error) if error.raw_os_error() == Some(ESRCH) => return Ok(false),
+    pub fn watch(&self, id: u32, process: Process) -> io::Result<bool> {
+        let Process { pid, start } = process;
+        let pidfd = match Pidfd::open(pid as i32) {
+            Err(error) if error.raw_os_error() == Some(sys::ESRCH) => return Ok(false),
             opened => opened?,
         };
         // Read after the descriptor was opened: what it says is of that process, or of none.
@@ -68,17 +69,17 @@ mod tests {
         let ends = Ends::new().expect("epoll");
         let mut children: Vec<_> = (0..2).map(|_| Command::new("sleep").arg("600").spawn().expect("starts")).collect();
         for (id, child) in children.iter().enumerate() {
-            let pid = child.id() as i32;
+            let pid = child.id();
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("readable");
             let start = start_tick(&stat).expect("known");
-            assert!(ends.watch(id as u32, pid, start).expect("watched"));
-            assert!(!ends.watch(9, pid, start + 1).expect("looked at"));
+            assert!(ends.watch(id as u32, Process { pid, start }).expect("watched"));
+            assert!(!ends.watch(9, Process { pid, start: start + 1 }).expect("looked at"));
         }
         children[1].kill().expect("killed");
         assert_eq!(ends.next().expect("an end"), 1);
-        let pid = children[1].id() as i32;
+        let pid = children[1].id();
         children[1].wait().expect("reaped");
-        assert!(!ends.watch(9, pid, 1).expect("looked at"));
+        assert!(!ends.watch(9, Process { pid, start: 1 }).expect("looked at"));
         children[0].kill().expect("killed");
         assert_eq!(ends.next().expect("an end"), 0);
         children[0].wait().expect("reaped");

@@ -1,5 +1,5 @@
 //! Freezes a sandbox at a moment at which CRIU can seize all its threads. Each attempt looks at thousands of threads, so a process of its
-//! own does it, not the server's main thread. Prints `frozen`, or `vfork` when no such moment came and nothing is frozen. After
+//! own does it, not the server's main thread. Tells `frozen`, or `vfork` when no such moment came and nothing is frozen. After
 //! a failure or a kill the group may be frozen, so the caller thaws it.
 
 use std::collections::HashSet;
@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use sys::Error;
 
 const ATTEMPTS_MAX: u32 = 200;
 /// Bound of all attempts together: the sandbox stands still during each.
@@ -31,16 +30,13 @@ enum Met {
     Vfork,
 }
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    // The group in each hierarchy, in the order in which the server asks them.
-    let groups = args.paths("group")?;
-    args.finish()?;
-    let met = match freeze_for_dump(&groups)? {
-        Met::Frozen => "frozen",
-        Met::Vfork => "vfork",
+/// `groups`: the group in each hierarchy, in the order in which the server asks them.
+pub fn freeze(groups: &[PathBuf]) -> Result<String, Error> {
+    let met = match freeze_for_dump(groups)? {
+        Met::Frozen => "frozen\n",
+        Met::Vfork => "vfork\n",
     };
-    println!("{met}");
-    Ok(())
+    Ok(met.into())
 }
 
 fn freeze_for_dump(groups: &[PathBuf]) -> Result<Met, Error> {

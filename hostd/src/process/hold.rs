@@ -7,21 +7,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::freeze::{members, Freezer};
-use crate::protocol::args::Args;
-use crate::sys::{folder::Folder, Error};
+use sys::{folder::Folder, Error};
 
 /// The name of the group, below that of the sandbox. The limits of the sandbox hold in it too.
 const GROUP: &str = "held";
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let first: i32 = args.number("first")?;
-    let folder = args.path("hooks")?;
-    let groups = args.paths("group")?;
-    args.finish()?;
-    if !has_folder(&PathBuf::from(format!("/proc/{first}/root")), &folder) {
+pub fn hold_back(first: i32, hooks: &Path, groups: &[PathBuf]) -> Result<(), Error> {
+    if !has_folder(&PathBuf::from(format!("/proc/{first}/root")), hooks) {
         return Ok(());
     }
-    hold(&Freezer::of(&groups)?, first)
+    hold(&Freezer::of(groups)?, first)
 }
 
 fn hold(freezer: &Freezer, first: i32) -> Result<(), Error> {

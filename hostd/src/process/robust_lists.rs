@@ -10,8 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::process::freeze::members;
-use crate::protocol::args::Args;
-use crate::sys::{self, Error};
+use sys::Error;
 
 /// `struct robust_list_head`: the first entry, which is the head itself when there is none; an offset; one that is being taken or left.
 const HEAD_BYTES: usize = 24;
@@ -24,11 +23,9 @@ struct List {
     content: [u8; HEAD_BYTES],
 }
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let groups: Vec<PathBuf> = args.paths("group")?;
-    args.finish()?;
+pub fn empty(groups: &[PathBuf]) -> Result<(), Error> {
     let mut emptied = Vec::new();
-    for list in members(&groups).into_iter().flat_map(lists_of) {
+    for list in members(groups).into_iter().flat_map(lists_of) {
         let outcome = list.and_then(|list| list.empty().map(|()| emptied.push(list)));
         if let Err(error) = outcome {
             // The processes go on.
@@ -88,6 +85,22 @@ fn memory(process: i32) -> Result<File, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::raw::c_long;
+
+    #[cfg(target_arch = "aarch64")]
+    const SYS_SET_ROBUST_LIST: c_long = 99;
+    #[cfg(not(target_arch = "aarch64"))]
+    const SYS_SET_ROBUST_LIST: c_long = 273;
+
+    extern "C" {
+        fn syscall(number: c_long, ...) -> c_long;
+    }
+
+    /// Of the calling thread.
+    fn set_list(head: u64) {
+        // SAFETY: the list of this thread lives until the test sets the thread's own again.
+        assert_eq!(unsafe { syscall(SYS_SET_ROBUST_LIST, head, 24usize) }, 0);
+    }
 
     /// One entry, and an operation that is pending.
     fn with_list(work: impl FnOnce(i32, &[u64; 3]) + Send + 'static) {
@@ -98,16 +111,16 @@ mod tests {
             entry[0] = head.as_ptr() as u64;
             head[0] = entry.as_ptr() as u64;
             head[2] = entry.as_ptr() as u64;
-            sys::set_robust_list(head.as_ptr() as u64);
+            set_list(head.as_ptr() as u64);
             work(sys::thread_id(), &head);
-            sys::set_robust_list(own);
+            set_list(own);
         });
         thread.join().unwrap();
     }
 
     fn now(list: &[u64; 3]) -> [u64; 3] {
         // SAFETY: a reference can be read; the kernel or another process writes whole words.
-        list.each_ref().map(|word| unsafe { std::ptr::read_volatile(word) })
+        [0, 1, 2].map(|index| unsafe { std::ptr::read_volatile(&list[index]) })
     }
 
     #[test]

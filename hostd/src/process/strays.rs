@@ -1,10 +1,6 @@
 //! Programs of a dead server, and programs without a supervisor. Their names and arguments identify them, which any process can imitate,
 //! so a process counts only in the pid namespace of this one. A process of a sandbox never is in it, and nothing else of it is
 //! read: a read of its arguments could wait for its memory.
-//!
-//!     await-dumps  prints how many dumps and restores it has waited for
-//!     end-tools    prints how many programs it has ended
-//!     end-criu     the processes of an unfinished restore end with their control group
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -13,56 +9,42 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::protocol::args::Args;
-use crate::sys::pidfd::Pidfd;
-use crate::sys::Error;
+use json::Value;
+use sys::pidfd::Pidfd;
+use sys::Error;
 
 /// Programs that the server starts on the host and that work for a moment.
-const OWN_PROGRAMS: [&[u8]; 8] =
-    [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp", b"skopeo"];
+const OWN_PROGRAMS: [&[u8]; 7] = [b"runc", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp", b"skopeo"];
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Waits, up to the timeout, for dumps and restores of a dead server: their processes would not survive an interruption.
-pub fn await_dumps(mut args: Args) -> Result<(), Error> {
-    let root = args.path("runc-root")?;
-    let timeout_ms: u64 = args.number("timeout-ms")?;
-    args.finish()?;
+/// Waits, up to the timeout, for dumps and restores of a dead server: their processes would not survive an interruption. Tells how many
+/// there were.
+pub fn await_dumps(root: &Path, timeout_ms: u64) -> Result<String, Error> {
     let until = Instant::now() + Duration::from_millis(timeout_ms);
     let mut waited_for = HashSet::new();
     loop {
-        let dumps = of_this_host(|argv, _| is_dump(argv, &root))?;
+        let dumps = of_this_host(|argv, _| is_dump(argv, root))?;
         waited_for.extend(dumps.iter().map(|dump| dump.pid));
         let ended = dumps.iter().all(|dump| dump.pidfd.ends_before(until));
         if dumps.is_empty() || !ended {
-            break;
+            return Ok(format!("{}\n", waited_for.len()));
         }
     }
-    println!("{}", waited_for.len());
-    Ok(())
 }
 
-/// Ends tools that work on one of these paths or below.
-pub fn end_tools(mut args: Args) -> Result<(), Error> {
-    let paths = args.paths("path")?;
-    args.finish()?;
-    let tools = of_this_host(|argv, _| is_tool(argv, &paths))?;
+/// Ends tools that work on one of these paths or below. Tells how many there were.
+pub fn end_tools(paths: &[PathBuf]) -> Result<String, Error> {
+    let tools = of_this_host(|argv, _| is_tool(argv, paths))?;
     end(&tools)?;
-    println!("{}", tools.len());
-    Ok(())
+    Ok(format!("{}\n", tools.len()))
 }
 
-/// Ends every CRIU that works in one of these folders or below. One that serves lazy pages can outlive a server.
-pub fn end_criu(mut args: Args) -> Result<(), Error> {
-    let folders = args.paths("dir")?;
-    let lazy_pages_too = match args.text("lazy-pages")?.as_str() {
-        "end" => true,
-        "leave" => false,
-        other => return Err(Error::new(format!("--lazy-pages {other} is neither end nor leave"))),
-    };
-    args.finish()?;
+/// Ends every CRIU that works in one of these folders or below. One that serves lazy pages can outlive a server. The processes of an
+/// unfinished restore end with their control group.
+pub fn end_criu(folders: &[PathBuf], lazy_pages_too: bool) -> Result<(), Error> {
     let works = |argv: &[Vec<u8>], cwd: &Path| {
         let brings_memory = argv.get(1).map_or(false, |word| word == b"lazy-pages");
-        is_criu(argv) && is_within(cwd, &folders) && (lazy_pages_too || !brings_memory)
+        is_criu(argv) && is_within(cwd, folders) && (lazy_pages_too || !brings_memory)
     };
     end(&of_this_host(works)?)
 }
@@ -73,10 +55,27 @@ fn is_dump(argv: &[Vec<u8>], root: &Path) -> bool {
 }
 
 fn is_tool(argv: &[Vec<u8>], paths: &[PathBuf]) -> bool {
-    // A resident program below such a path may belong to another server, and ends with that server.
-    let is_resident = argv.get(1).map_or(false, |word| word == b"serve");
-    let names = |word: &Vec<u8>| is_within(Path::new(OsStr::from_bytes(word)), paths);
-    OWN_PROGRAMS.contains(&name_of(argv)) && !is_resident && argv.iter().skip(1).any(names)
+    let names = |word: &[u8]| is_within(Path::new(OsStr::from_bytes(word)), paths);
+    let words = argv.get(1..).unwrap_or_default();
+    match (name_of(argv), words) {
+        // A resident program below such a path may belong to another server, and ends with that server.
+        (b"atoll-hostd", [command, request, ..]) if command == b"perform" => {
+            let request = std::str::from_utf8(request).ok().and_then(|text| json::parse(text).ok());
+            request.map_or(false, |request| has_text(&request, &names))
+        }
+        (b"atoll-hostd", _) => false,
+        (name, words) => OWN_PROGRAMS.contains(&name) && words.iter().any(|word| names(word)),
+    }
+}
+
+/// Whether a text in this value is wanted.
+fn has_text(value: &Value, is_wanted: &impl Fn(&[u8]) -> bool) -> bool {
+    match value {
+        Value::Text(text) => is_wanted(text.as_bytes()),
+        Value::List(items) => items.iter().any(|item| has_text(item, is_wanted)),
+        Value::Object(fields) => fields.values().any(|field| has_text(field, is_wanted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// CRIU writes what it does over its arguments: `criu: dump --rpc …`.

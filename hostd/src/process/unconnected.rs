@@ -11,8 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::protocol::args::Args;
-use crate::sys::Error;
+use sys::Error;
 
 const TABLE: &str = "/proc/self/net/unix";
 const GUEST_SOCKET: &[u8] = b"/.atoll/run/guest.sock";
@@ -26,15 +25,14 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The whole table of the host is read each time.
 const PAUSE_MAX: Duration = Duration::from_millis(16);
 
-pub fn command(mut args: Args) -> Result<(), Error> {
-    let pid: i32 = args.number("pid")?;
-    args.finish()?;
+pub fn await_unconnected(pid: i32) -> Result<(), Error> {
     let start = Instant::now();
     let mut pause = PAUSE_MIN;
     while start.elapsed() < WAIT {
         let table = fs::read(TABLE).map_err(|error| Error::io("read", TABLE, error))?;
         let some_wait = ends(&table, WAITS_TO_BE_ACCEPTED).next().is_some();
-        if !is_connected(pid, &table) && !(some_wait && start.elapsed() < WAIT_FOR_ACCEPTS) {
+        let may_wait = some_wait && start.elapsed() < WAIT_FOR_ACCEPTS;
+        if !may_wait && !is_connected(pid, &table) {
             break;
         }
         sleep(pause);

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::sys::poll::{self, IN, OUT};
+use sys::poll::{self, POLLIN, POLLOUT};
 
 /// How often one direction of a connection is served before the other has its chance.
 const READS_IN_A_ROW: usize = 16;
@@ -27,7 +27,7 @@ impl<'a> Direction<'a> {
 
     pub fn reads(&self) -> i16 {
         match !self.ended && self.pending.is_empty() {
-            true => IN,
+            true => POLLIN,
             false => 0,
         }
     }
@@ -35,7 +35,7 @@ impl<'a> Direction<'a> {
     pub fn writes(&self) -> i16 {
         match self.pending.is_empty() {
             true => 0,
-            false => OUT,
+            false => POLLOUT,
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Direction<'a> {
             }
             // A sender that has closed never keeps a read waiting.
             if !self.pending.is_empty() {
-                poll::wait([(self.to, OUT)], remaining);
+                poll::wait([(self.to, POLLOUT)], remaining);
             }
         }
     }

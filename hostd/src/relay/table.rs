@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::sys;
-use crate::sys::poll::{self, GONE};
+use sys::poll::{self, GONE};
 
 /// The connections that the server makes to a guest (`runtime/host/connections.ts`), with room for probes and for those whose guest
 /// holds up their end. A sandbox that blocks its relays takes no more threads than this.

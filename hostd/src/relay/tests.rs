@@ -1,15 +1,14 @@
 use super::table::RELAYS_PER_GUEST_MAX;
 use super::*;
-use crate::sys::channel::send_with_socket;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::os::raw::{c_int, c_void};
 use std::os::unix::io::AsRawFd;
 use std::time::Instant;
+use sys::channel::send_with_socket;
+use sys::socket::set_option;
 
-extern "C" {
-    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) -> c_int;
-}
+const SO_SNDBUF: i32 = 7;
+const SO_LINGER: i32 = 13;
 
 /// Sends a descriptor behind more bytes than the server takes, and closes it here: the reader then has the last copy.
 fn answer_with(guest: &mut UnixStream, descriptor: TcpStream) {
@@ -17,15 +16,14 @@ fn answer_with(guest: &mut UnixStream, descriptor: TcpStream) {
     let mut refusals = 0;
     while refusals < 5 {
         match guest.write(&[0; 65_536]) {
-            Ok(_) => refusals = 0,
-            Err(_) => {
+            Ok(1..) => refusals = 0,
+            _ => {
                 refusals += 1;
                 thread::sleep(Duration::from_millis(5));
             }
         }
     }
-    let bytes: c_int = 1 << 20;
-    assert_eq!(unsafe { setsockopt(guest.as_raw_fd(), 1, 7, (&bytes as *const c_int).cast(), 4) }, 0);
+    set_option(guest, SO_SNDBUF, &[1 << 20]).expect("is set");
     send_with_socket(guest.as_raw_fd(), b"x", &descriptor).expect("sends");
 }
 
@@ -36,8 +34,7 @@ fn lingering() -> (TcpStream, TcpStream) {
     let (sink, _) = listener.accept().expect("accepts");
     source.set_nonblocking(true).expect("is set");
     while source.write(&[0; 65_536]).is_ok() {}
-    let linger: [c_int; 2] = [1, 60];
-    assert_eq!(unsafe { setsockopt(source.as_raw_fd(), 1, 13, linger.as_ptr().cast(), 8) }, 0);
+    set_option(&source, SO_LINGER, &[1, 60]).expect("is set");
     (source, sink)
 }
 
@@ -164,7 +161,7 @@ fn a_cut_ends_the_connections_to_one_guest_whatever_they_carry() {
 #[test]
 fn a_guest_that_is_not_there_is_reported_by_the_number_of_the_error() {
     let (mut server, of_server) = UnixStream::pair().expect("makes a pair");
-    let request = b"\0/no/such/guest.sock";
+    let request = br#"{"op":"connect-guest","path":"/no/such/guest.sock"}"#;
     server.write_all(&(request.len() as u32).to_be_bytes()).expect("writes");
     server.write_all(request).expect("writes");
     relay(of_server, &Relays::default()).expect("answers");

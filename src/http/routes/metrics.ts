@@ -15,7 +15,7 @@ export const metricsRoutes = [
     answers: { 200: { description: 'Now, and the last hour', body: wire.metrics } },
     errors: ['unavailable'],
     async handle({ orgId, params, deps }) {
-      const { now, samples } = await deps.sandboxes.metrics.of(orgId, params.id)
+      const { now, samples } = await deps.sandboxes.usage.readRecent(orgId, params.id)
       return { statusCode: 200, body: { now: now === undefined ? null : timed(now), samples: samples.map(timed) } }
     },
   }),

@@ -26,7 +26,7 @@ export const sandboxRoutes = [
     bodyLimit: 'manifestBytesMax',
     creates: true,
     reserve: ({ body, deps }) =>
-      sourceOf(body) === undefined && !body.volumes?.length ? deps.sandboxes.reserve(body.templateID) : undefined,
+      sourceOf(body) === undefined ? deps.sandboxes.reserve({ ...inputOf(body), image: body.templateID }) : undefined,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: [
       'not_found',
@@ -41,19 +41,7 @@ export const sandboxRoutes = [
     async handle(call) {
       const { orgId, body, creation, deps } = call
       refuseNotBuilt(body, notBuiltFields)
-      const input = {
-        ...defined({
-          timeoutSeconds: body.timeout,
-          cpuCount: body.cpuCount,
-          memoryMb: body.memoryMB,
-          diskMb: body.diskMB,
-          envs: body.envs,
-          metadata: body.metadata,
-          volumes: body.volumes,
-          user: body.user,
-        }),
-        ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
-      }
+      const input = inputOf(body)
       const source = sourceOf(body)
       if (source !== undefined) {
         const start = async (options: BuildOptions) =>
@@ -190,6 +178,20 @@ export function sourceOf({
 }: Pick<z.output<typeof wire.createSandbox>, 'image' | 'snapshot'>): ImageRequest | undefined {
   if (snapshot) return { snapshot }
   return image ? { image } : undefined
+}
+
+function inputOf(body: z.output<typeof wire.createSandbox>) {
+  return defined({
+    timeoutSeconds: body.timeout,
+    cpuCount: body.cpuCount,
+    memoryMb: body.memoryMB,
+    diskMb: body.diskMB,
+    envs: body.envs,
+    metadata: body.metadata,
+    volumes: body.volumes,
+    user: body.user,
+    previewAuth: body.previewAuth && previewAuthOf(body.previewAuth),
+  })
 }
 
 /** The parts that every answer about a sandbox has. */

@@ -1,5 +1,5 @@
 import { CommandError, type CommandOptions } from '../command.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { asHostdError, toolCommand, type HostTool } from '../hostd/index.ts'
 import type { Cgroups } from './index.ts'
 
 /** What one job of the host, or a program that serves all sandboxes, may use at a time. */
@@ -24,10 +24,10 @@ export class OutOfMemory extends Error {
 }
 
 /** Runs programs of one job in its group. Both throw `OutOfMemory`, and what `run` throws. */
-export interface Job extends HostTool {
+export interface Job extends Pick<HostTool, 'runTool'> {
   run(argv: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
-  /** The command line that runs a program in the group, for who starts it otherwise. */
-  within(argv: readonly string[]): [string, ...string[]]
+  /** The folders of the group, for who starts a program in it otherwise. */
+  groups: readonly string[]
   /** Whether the limit of memory is the cause of its failure. */
   outOfMemory(cause: unknown): Promise<OutOfMemory | undefined>
 }
@@ -74,8 +74,7 @@ export class WorkGroups {
 
   async #jobIn(group: string, limits: WorkLimits): Promise<Job> {
     const { cgroups, hostd, hostTool, parent } = this.#options
-    const folders = await cgroups.makeLimited(parent, group, limits)
-    const groups = folders.flatMap((folder) => ['--group', folder])
+    const groups = await cgroups.makeLimited(parent, group, limits)
     const killsBefore = await cgroups.oomKills(group)
     const outOfMemory: Job['outOfMemory'] = async (cause) => {
       const isOut = (await cgroups.oomKills(group)) > killsBefore
@@ -83,15 +82,15 @@ export class WorkGroups {
     }
     const run: Job['run'] = async (argv, options) => {
       try {
-        return await hostd.runTool(['within', ...groups, '--', ...argv], options)
+        return await hostd.runProgram(argv, { groups }, options)
       } catch (error) {
         throw (error instanceof CommandError ? await outOfMemory(error) : undefined) ?? error
       }
     }
     return {
       run,
-      runTool: (args, options) => hostd.run([hostTool, ...args], options),
-      within: (argv) => [hostTool, 'within', ...groups, '--', ...argv],
+      runTool: (request, options) => asHostdError(request, run(toolCommand(hostTool, request), options)),
+      groups,
       outOfMemory,
     }
   }

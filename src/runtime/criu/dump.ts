@@ -9,7 +9,7 @@ import { poolIsFull } from '../disk/index.ts'
 import { CommandError, reportable } from '../command.ts'
 import { exists } from '../exists.ts'
 import { limitsName, type HostNames } from '../host-names.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { faultIn, shellCommand, type HostTool } from '../hostd/index.ts'
 import { maskedFolders } from '../oci/container-config.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import type { WorkingCriu } from './program.ts'
@@ -91,7 +91,7 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
         images,
         leaveRunning,
         timeoutMs: dumpTimeoutMs,
-        within: (argv: readonly string[]) => job.within(argv),
+        groups: job.groups,
       }
       await runtime.checkpoint(id, names.sandboxDir(id), options).catch(async (error: unknown) => {
         // A CRIU that has lost its parent must not hold the sandbox.
@@ -109,8 +109,8 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
  * no such moment comes within a second or so: a dump would wait for one and hold the sandbox meanwhile.
  */
 async function freezeForDump({ hostd }: DumpHost, folders: readonly string[]): Promise<void> {
-  const args = folders.flatMap((folder) => ['--group', folder])
-  const met = await hostd.runTool(['freeze', ...args], { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
+  const request = { op: 'freeze', groups: folders } as const
+  const met = await hostd.runTool(request, { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
     // A `freeze` goes on when the hostd that started it has ended, and would freeze the sandbox after the thaw.
     await endStrayTools(hostd, folders)
     if (!(error instanceof CommandError) || error.exitCode === undefined) throw error
@@ -127,7 +127,7 @@ async function freezeForDump({ hostd }: DumpHost, folders: readonly string[]): P
  * out of the sandbox.
  */
 export async function connectionsClosed(hostd: HostTool, pid: number): Promise<void> {
-  await hostd.runTool(['await-unconnected', '--pid', String(pid)])
+  await hostd.runTool({ op: 'await-unconnected', pid })
 }
 
 /** Whether the dump into this folder is complete. */
@@ -206,11 +206,10 @@ async function dumpConfig(dump: Dump, sandboxDir: string, groups: readonly strin
  */
 function dumpScript(dump: Dump, sandboxDir: string, groups: readonly string[]): string {
   const { criu, hostTool, images, leaveRunning, snapshot } = dump
-  const processes = groups.map((group) => `--group '${group}'`).join(' ')
-  const kept = `--posix-locks ${keptOrLost(criu.keepsPosixLocks)} --semaphores ${keptOrLost(criu.keepsSemaphores)}`
-  const check = `'${hostTool}' check-dump --images '${images}' --beside '${sandboxDir}' ${kept} ${processes}`
+  const kept = { keepsPosixLocks: criu.keepsPosixLocks, keepsSemaphores: criu.keepsSemaphores }
+  const check = shellCommand(hostTool, { op: 'check-dump', images, beside: sandboxDir, ...kept, groups })
   const takeSnapshot = snapshot && `btrfs subvolume snapshot -r '${snapshot.from}' '${snapshot.to}' >snapshot.log 2>&1`
-  const forget = `'${hostTool}' empty-robust-lists ${processes}`
+  const forget = shellCommand(hostTool, { op: 'empty-robust-lists', groups })
   return `#!/bin/sh
 enter() { nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" "$@"; }
 case $CRTOOLS_SCRIPT_ACTION in
@@ -228,10 +227,6 @@ esac
 `
 }
 
-function keptOrLost(isKept: boolean): 'kept' | 'lost' {
-  return isKept ? 'kept' : 'lost'
-}
-
 async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
   const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
   const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
@@ -240,11 +235,7 @@ async function refusal(names: HostNames, images: string, error: unknown): Promis
   if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) return poolIsFull(error)
   const isTimeout = error instanceof OciRuntimeError && error.isTimeout
   if (refused !== '') {
-    const told = reportable(
-      refused.replace(/^atoll-hostd: /, '').trim(),
-      [names.runDir, names.dataDir],
-      refusalCharsMax,
-    )
+    const told = reportable(faultIn(refused)?.message ?? refused, [names.runDir, names.dataDir], refusalCharsMax)
     return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${told}`, { cause: error })
   }
   const bound = error instanceof OutOfMemory ? error.message : undefined

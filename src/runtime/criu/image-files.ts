@@ -46,7 +46,7 @@ export function holdConnections(names: readonly string[]): boolean {
 
 /** It lists all files that a sandbox had open, which may be a million. */
 async function forgetSizes(hostd: HostTool, from: string, to: string): Promise<void> {
-  await hostd.runTool(['forget-sizes', '--from', from, '--to', to, ...unsized.flatMap((file) => ['--file', file])])
+  await hostd.runTool({ op: 'forget-sizes', from, to, files: unsized })
 }
 
 /** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
+import { shellCommand } from '../hostd/index.ts'
 import { endCriu, withinRun } from '../cleanup.ts'
 import { CommandError, type Run } from '../command.ts'
 import type { DiskPool } from '../disk/index.ts'
@@ -147,7 +148,7 @@ function fencing(fence: string, fork: ForkSign | undefined, owner: number): stri
     `  read -r stat <"/proc/$CRTOOLS_INIT_PID/stat"`,
     // The name of the program, in brackets, may hold anything (proc_pid_stat(5)).
     '  set -- ${stat##*)}',
-    `  '${fork.hostTool}' fork-generation --pid "$CRTOOLS_INIT_PID" --start "\${20}" --owner ${owner} --value ${fork.generation} || :`,
+    `  ${writeGeneration(fork, owner)} || :`,
   ]
   return [
     '[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || {',
@@ -158,11 +159,18 @@ function fencing(fence: string, fork: ForkSign | undefined, owner: number): stri
   ].join('\n')
 }
 
+/** `${20}` is the start tick of the process. */
+function writeGeneration({ hostTool, generation }: ForkSign, owner: number): string {
+  const process = { pid: 0, startTicks: 0 }
+  const request = { op: 'write-fork-generation', process, owner, value: generation } as const
+  return shellCommand(hostTool, request, { pid: '$CRTOOLS_INIT_PID', startTicks: '${20}' })
+}
+
 /** `pre-resume`: the processes of a fork wait for its hooks, but for the guest, which runs those. */
 function holding(fork: ForkSign | undefined): string {
   if (fork === undefined) return ''
-  const groups = fork.groups.map((folder) => `--group '${folder}'`).join(' ')
-  const hold = `exec '${fork.hostTool}' hold --first "$CRTOOLS_INIT_PID" --hooks '${fork.hooksDir}' ${groups}`
+  const request = { op: 'hold-back', first: 0, hooks: fork.hooksDir, groups: fork.groups } as const
+  const hold = `exec ${shellCommand(fork.hostTool, request, { first: '$CRTOOLS_INIT_PID' })}`
   return `[ "$CRTOOLS_SCRIPT_ACTION" != pre-resume ] || ${hold}`
 }
 

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path'
 import { messageOf, run } from '../command.ts'
 import { userfaultfdIsAllowed } from './userfaultfd.ts'
 import { exists } from '../exists.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { hostToolAt, type HostTool } from '../hostd/index.ts'
 import { hostToolIn } from '../host-names.ts'
 import { fails, missing, runSetup, works, type HostCheck } from '../self-test.ts'
 import { dumpAndRestoreAlone, dumpAndRestoreContainer, type LazyPagesTest } from './trial.ts'
@@ -100,5 +100,5 @@ async function baseIn(imageDir: string): Promise<string> {
 
 /** Runs atoll-hostd as a child: at the start of a server no resident one serves yet. */
 function hostdIn(imageDir: string): HostTool {
-  return { run, runTool: (args, options) => run([hostToolIn(imageDir), ...args], options) }
+  return hostToolAt(hostToolIn(imageDir))
 }

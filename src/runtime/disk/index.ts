@@ -10,7 +10,8 @@ import { Semaphore } from '../../lib/async/semaphore.ts'
 import { syncFolder } from '../../lib/sync-folder.ts'
 import { CommandError, type Run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { HostdError, type HostTool } from '../hostd/index.ts'
+import type { HostToolRequest } from '../../protocol/hostd.ts'
 import { shrinkToSpare, spareBytes } from './compaction.ts'
 import { backupsFolder, importsFolder, memoryFolder, templatesFolder } from './folders.ts'
 import { deviceOf, isMounted, isReadOnly, mountsBelow, readOnlyReason, unmountBelow } from './mounts.ts'
@@ -181,8 +182,8 @@ export class DiskPool {
   /** Empty, or a writable snapshot of the subvolume at the absolute path `seed`, without its limit. Throws `no_capacity` when the pool is full. */
   async createSubvolume(relative: string, seed?: string): Promise<void> {
     const path = this.path(relative)
-    if (seed === undefined) await this.#change(['subvolume-create', '--path', path])
-    else await this.#change(['subvolume-snapshot', '--from', seed, '--path', path, '--writable', 'yes'])
+    if (seed === undefined) await this.#change({ op: 'create-subvolume', path })
+    else await this.#change({ op: 'snapshot-subvolume', from: seed, path, writable: true })
   }
 
   /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */
@@ -205,7 +206,7 @@ export class DiskPool {
     // Setting it waits while what was saved is brought to the disk.
     if (this.#limits.get(relative) === limitBytes) return
     this.#limits.delete(relative)
-    await this.#hostd(['subvolume-limit', '--path', this.path(relative), '--bytes', String(limitBytes)])
+    await this.#hostd({ op: 'limit-subvolume', path: this.path(relative), bytes: limitBytes })
     this.#limits.set(relative, limitBytes)
   }
 
@@ -225,7 +226,7 @@ export class DiskPool {
 
   /** The same for a caller that has all permits for changes. */
   async snapshotWithin(from: string, to: string): Promise<void> {
-    await this.#hostd(['subvolume-snapshot', '--from', this.path(from), '--path', this.path(to), '--writable', 'no'])
+    await this.#hostd({ op: 'snapshot-subvolume', from: this.path(from), path: this.path(to), writable: false })
   }
 
   /** Harmless when there is none. The space comes back soon after, not at once. */
@@ -234,7 +235,7 @@ export class DiskPool {
     this.#quota?.forget(relative)
     if (!(await this.has(relative))) return
     try {
-      await this.#change(['subvolume-delete', '--path', this.path(relative)])
+      await this.#change({ op: 'delete-subvolume', path: this.path(relative) })
     } catch (error) {
       // Someone else has removed it meanwhile.
       if (await this.has(relative)) throw error
@@ -284,13 +285,13 @@ export class DiskPool {
     return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
   }
 
-  async #change(args: readonly [string, ...string[]]): Promise<void> {
-    await this.#changes.use(() => this.#hostd(args))
+  async #change(request: HostToolRequest): Promise<void> {
+    await this.#changes.use(() => this.#hostd(request))
   }
 
   /** Throws `no_capacity` when the pool is full or read-only. */
-  async #hostd(args: readonly [string, ...string[]]): Promise<void> {
-    await this.#options.hostd.runTool(args).catch(asPoolError)
+  async #hostd(request: HostToolRequest): Promise<void> {
+    await this.#options.hostd.runTool(request).catch(asPoolError)
   }
 
   async #format(): Promise<void> {
@@ -341,9 +342,9 @@ async function makeFileSystem(run: Run, file: string): Promise<void> {
 }
 
 function asPoolError(error: unknown): never {
-  const said = error instanceof CommandError ? error.stderr : ''
-  if (/Read-only file system/i.test(said)) throw poolIsReadOnly(error)
-  throw /No space left|quota exceeded/i.test(said) ? poolIsFull(error) : error
+  const code = error instanceof HostdError ? error.code : undefined
+  if (code === 'read_only') throw poolIsReadOnly(error)
+  throw code === 'no_space' ? poolIsFull(error) : error
 }
 
 /** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */

@@ -68,7 +68,7 @@ export class InodeTemplates {
         ? ['btrfs', 'subvolume', 'snapshot', `${this.#folder}/${below}`, draft]
         : ['btrfs', 'subvolume', 'create', draft],
     )
-    await this.#hostd.runTool(['number', '--dir', draft, '--from', String(from)], { timeoutMs: makeTimeoutMs })
+    await this.#hostd.runTool({ op: 'raise-inode-numbers', dir: draft, from }, { timeoutMs: makeTimeoutMs })
     await rename(draft, path)
     return path
   }

@@ -30,7 +30,7 @@ export async function adaptUpper(host: LowersHost, record: MountedDisk): Promise
   const lowers = await lowersOf(host, record)
   if ((await readFile(fileOf(host, record), 'utf8').catch(() => '')) === lowers) return
   if ((await readdir(`${disk}/upper`)).length > 0) {
-    await hostd.runTool(['forget-origins', '--dir', `${disk}/upper`], { timeoutMs: forgetTimeoutMs })
+    await hostd.runTool({ op: 'forget-origins', dir: `${disk}/upper` }, { timeoutMs: forgetTimeoutMs })
     // The index of overlay holds the same handles.
     await removeFolders(hostd, [`${disk}/work`])
     await mkdir(`${disk}/work`, { mode: 0o700 })

@@ -74,11 +74,9 @@ export class Reserve {
   async extend(leaveBytes: number): Promise<void> {
     const { hostd, imageFile, mountDir } = this.#options
     const allocated = this.#allocatedBytes()
-    const ahead = ['--ahead', String(this.targetBytes), '--chunk', String(this.#chunkBytes)]
-    const sizes = [...ahead, '--leave', String(leaveBytes)]
-    const told = await hostd.runTool(['reserve', '--pool', mountDir, '--file', imageFile, ...sizes], {
-      timeoutMs: extendTimeoutMs,
-    })
+    const sizes = { aheadBytes: this.targetBytes, chunkBytes: this.#chunkBytes, leaveBytes }
+    const request = { op: 'reserve-space', pool: mountDir, file: imageFile, ...sizes } as const
+    const told = await hostd.runTool(request, { timeoutMs: extendTimeoutMs })
     const [unbackedBytes = 0, aheadBytes = 0, chunkBytes = 0, freeBytes = 0, spareBytes = 0] = told
       .trim()
       .split(' ')

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { CommandError, run } from '../command.ts'
 import { lowBytesOf } from './space-watch.ts'
 import { exists } from '../exists.ts'
+import { hostToolAt } from '../hostd/index.ts'
 import { hostToolIn } from '../host-names.ts'
 import { fails, missing, oneLine, runSetup, versionText, works, type HostCheck } from '../self-test.ts'
 import { idRange, openScratch } from '../scratch.ts'
@@ -67,12 +68,15 @@ export const overlayCheck: HostCheck = {
     for (const name of ['upper', 'work']) await chown(folder(name), idRange.start, idRange.start)
     await using lower = await lowerIn(imageDir)
     scratch.defer(['umount', '--lazy', folder('target')])
-    const mount = ['--target', folder('target'), '--upper', folder('upper'), '--work', folder('work')]
-    const ids = ['--range', `${idRange.start}:${idRange.size}`, '--lower', `0:${lower.path}`]
-    await run([tool, 'overlay', ...mount, ...ids]).catch((cause: unknown) => {
-      const advice = 'the images must lie on a file system that takes idmapped mounts, such as ext4, xfs or btrfs'
-      throw new Error(`${oneLine(cause)}: ${advice}`, { cause })
-    })
+    const folders = { target: folder('target'), upper: folder('upper'), work: folder('work') }
+    const range = { start: idRange.start, count: idRange.size }
+    const layers = [{ start: 0, path: lower.path }]
+    await hostToolAt(tool)
+      .runTool({ op: 'mount-overlay', ...folders, range, layers })
+      .catch((cause: unknown) => {
+        const advice = 'the images must lie on a file system that takes idmapped mounts, such as ext4, xfs or btrfs'
+        throw new Error(`${oneLine(cause)}: ${advice}`, { cause })
+      })
     const { uid } = await stat(folder('target/etc'))
     if (uid === idRange.start) return works('a base of root appears in the range of a sandbox')
     return fails(`the base appears as user ${uid}, not ${idRange.start}`, 'needs Linux 5.19 or newer')

@@ -1,6 +1,5 @@
 /** Tries on this machine what the default runtime needs, and looks for engines that it could use besides. */
-import { exists } from '../exists.ts'
-import { hostToolIn } from '../host-names.ts'
+import { resolveHostTool } from '../host/image-folder.ts'
 import { resultOf, type CheckReport, type DoctorOptions, type HostCheck } from '../self-test.ts'
 import { apparmorCheck } from '../oci/confinement.ts'
 import { criuCheck, lazyMemoryCheck } from '../criu/self-test.ts'
@@ -33,7 +32,12 @@ const requirements: readonly HostCheck[] = [
 
 /** What the machine lacks, with advice, one sentence each; empty when a server can start. Checks only what setup has installed so far. */
 export async function unmetRequirements(options: DoctorOptions): Promise<string[]> {
-  const checks = (await exists(hostToolIn(options.imageDir))) ? [...requirements, overlayCheck] : requirements
+  // Setup replaces one that does not speak with this server.
+  const hasTool = await resolveHostTool(options.imageDir).then(
+    () => true,
+    () => false,
+  )
+  const checks = hasTool ? [...requirements, overlayCheck] : requirements
   const results = await Promise.all(checks.map(async (check) => ({ ...check, ...(await resultOf(check, options)) })))
   const unmet = results.filter(({ state }) => state !== 'works')
   // In a container the other failures follow from that one.

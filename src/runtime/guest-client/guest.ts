@@ -269,23 +269,13 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
   }
 }
 
-export interface GuestConfiguration {
-  hostname?: string
-  /** Random bytes in hex, mixed into the sandbox's generator; at most 4096 bytes. */
-  seed?: string
-  /** Brings `lo` up. */
-  loopback?: boolean
-  /** The memory came from a checkpoint: the clients and uploads that paused for it belong to the source. */
-  restored?: boolean
-}
-
 /**
- * Replaces what a fork must not share with its source; for drivers, after a start or a restore. Returns what the sandbox's
- * rights did not allow: field → reason.
+ * Replaces what a fork must not share with its source; for drivers, after a start or a restore. `seed`: at most 4096 random bytes in hex,
+ * mixed into the generator of the sandbox's kernel. Returns what the sandbox's rights did not allow: field → reason.
  */
 export async function configureGuest(
   dial: GuestDial,
-  configuration: GuestConfiguration,
+  configuration: { seed: string },
   signal?: AbortSignal,
 ): Promise<Record<string, string>> {
   const request = { op: 'configure', ...configuration }

@@ -190,13 +190,10 @@ test('socket: it is for root alone and replaces a stale file', async () => {
   assert.equal((await other.guest.hello()).version, (await guest.hello()).version)
 })
 
-test('configure: permitted fields are set and invalid ones refused', async () => {
+test('configure: a seed is mixed in and an invalid one refused', async () => {
   const dial = (): ReturnType<GuestProcess['dial']> => machine.dial()
-  // Run as root on a machine whose `lo` is up; nothing changes.
-  assert.deepEqual(await configureGuest(dial, { seed: '00ff10', loopback: true }), {})
-  for (const wrong of [{ seed: 'xyz' }, { seed: '0' }, { hostname: '' }, { hostname: 'x'.repeat(65) }]) {
-    await refuses(configureGuest(dial, wrong), 'invalid_request')
-  }
+  assert.deepEqual(await configureGuest(dial, { seed: '00ff10' }), {})
+  for (const seed of ['xyz', '0', 'é0']) await refuses(configureGuest(dial, { seed }), 'invalid_request')
 })
 
 test('connections: all can be closed at any time, and the guest listens on', async () => {

@@ -4,8 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, withinRun } from '../cleanup.ts'
-import { CommandError } from '../command.ts'
 import { diskOf, type DiskPool, type InodeTemplates, layerOf } from '../disk/index.ts'
+import { HostdError } from '../hostd/index.ts'
 import type { HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
 import type { Lxcfs } from '../lxcfs.ts'
@@ -84,17 +84,20 @@ async function writeBundle(
   const processors = cgroups.processors?.choose(names.cgroup(record.id), spec.cpuCount)
   const config = containerConfig(record, spec, { names, programs, traits, shown, processors })
   await allDone([
-    hostd.runTool(['source', '--dir', `${folder}/etc`]),
+    hostd.runTool({ op: 'make-source', dir: `${folder}/etc` }),
     writeFile(`${folder}/config.json`, JSON.stringify(config), { mode: 0o600 }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
     mountVolumes(host, record, volumes),
     limitFiles.make(spec, diskBytes),
-    hostd.runTool([
-      ...(['tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)] as const),
-      ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],
-    ]),
+    hostd.runTool({
+      op: 'mount-tmpfs',
+      target: `${folder}/run`,
+      bytes: guestDirBytes,
+      inodes: guestDirInodes,
+      owner: record.rangeStart,
+    }),
   ])
 }
 
@@ -111,21 +114,25 @@ export async function mountRoot(
   { names, pool, images, hostd }: Pick<BundleHost, 'names' | 'pool' | 'images' | 'hostd'>,
   record: SandboxRecord,
 ): Promise<void> {
-  const lowers = record.layers.map(
-    (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
-  )
-  const command: [string, ...string[]] = [
-    ...(['overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
-    ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
-    ...['--range', `${record.rangeStart}:${idsPerSandbox}`, '--hide', names.sandboxesDir],
-    ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
-  ]
+  const layers = record.layers.map((layer) => ({
+    start: layer.rangeStart,
+    path: pool.path(`${layerOf(layer.checkpointId)}/upper`),
+  }))
+  const request = {
+    op: 'mount-overlay',
+    target: `${names.sandboxDir(record.id)}/root`,
+    upper: pool.path(`${diskOf(record)}/upper`),
+    work: pool.path(`${diskOf(record)}/work`),
+    range: { start: record.rangeStart, count: idsPerSandbox },
+    layers: [...layers, { start: 0, path: images.pathOf(record.base, 'base') }],
+    hide: names.sandboxesDir,
+  } as const
   for (const until = Date.now() + busyTimeoutMs; ;) {
     try {
-      await hostd.runTool(command)
+      await hostd.runTool(request)
       return
     } catch (error) {
-      if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
+      if (!(error instanceof HostdError) || error.code !== 'busy') throw error
       // The unmounted root of the last run exists until its last user releases it. On a busy host the kernel does that for a
       // process a moment after its end.
       if (Date.now() >= until) throw new DiskBusy('the disk is in use', { cause: error })

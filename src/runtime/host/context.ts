@@ -141,7 +141,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   const running = new RunningSandboxes(machine)
   const supervisor = new Supervisor({
     ...{ ...machine, inventory, running, space, connections, locks },
-    ...{ livenessTimes: context.livenessTimes, quarantineKeptMs: context.quarantineKeptMs, onExit },
+    ...{ livenessTimes: context.livenessTimes, onExit },
   })
   const launcher = new Launcher({
     ...{ ...machine, templates, inventory, limitFiles, limits, running, semaphore },

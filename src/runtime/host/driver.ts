@@ -230,6 +230,11 @@ class OciDriver implements RuntimeDriver {
     await inventory.removeUnused()
   }
 
+  async emptyQuarantine(): Promise<void> {
+    const { locks, quarantineKeptMs } = this.#context
+    await locks.run('the quarantine', () => this.#host().inventory.removeExpired(quarantineKeptMs))
+  }
+
   createVolume(spec: VolumeSpec): Promise<void> {
     return this.#locked(checkId(spec.id), () => createVolume(this.#hostWithSpace().pool, spec))
   }

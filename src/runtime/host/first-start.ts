@@ -1,5 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { mayBeWarm } from '../../sandbox/ports/warm-start.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
 import { diskOf, type DiskPool } from '../disk/index.ts'
 import type { Network } from '../network/index.ts'
@@ -89,9 +90,8 @@ export class FirstStart {
   /** Whether a prepared sandbox runs, from the images and the checkpoint that a start would take now. */
   async isFit(spec: SandboxSpec): Promise<boolean> {
     const { inventory, images, running } = this.#options
-    const { id, image, from, volumes = [] } = spec
-    // Volumes are mounted before the guest starts.
-    if (volumes.length > 0) return false
+    const { id, image, from } = spec
+    if (!mayBeWarm(spec)) return false
     const record = inventory.sandbox(id)
     const current = await images.current(image)
     if (!running.isUp(id) || current.guest !== record.guest || current.agent !== record.agent) return false

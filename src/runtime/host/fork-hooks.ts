@@ -49,9 +49,9 @@ export async function showGeneration(
   { id, rangeStart, generation }: SandboxRecord,
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
-  const process = ['--pid', String(pid), '--start', String(startTicks)]
+  const process = { pid, startTicks }
   await hostd
-    .runTool(['fork-generation', ...process, '--owner', String(rangeStart), '--value', generation])
+    .runTool({ op: 'write-fork-generation', process, owner: rangeStart, value: generation })
     .catch((error: unknown) => log(`the generation of sandbox ${id} cannot be shown in it: ${String(error)}`))
 }
 

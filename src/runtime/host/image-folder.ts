@@ -1,13 +1,12 @@
 import { realpath } from 'node:fs/promises'
 import { basename, normalize } from 'node:path'
 import { ServiceError } from '../../errors.ts'
+import { hostdProtocol } from '../../protocol/hostd.ts'
 import { defined } from '../../lib/defined.ts'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { hostToolIn } from '../host-names.ts'
 
-/** Of the commands that the server asks for, as in `hostd/Cargo.toml`; a change of them changes it. */
-export const hostdVersion = '0.2.0'
 const namePattern = /^[a-z0-9][a-z0-9._-]{0,63}$/
 /** The part of an image that is mounted. */
 const insides = { base: 'rootfs', guest: 'guest', agent: '' } as const
@@ -92,9 +91,11 @@ export class ImageFolder {
 export async function resolveHostTool(imageDir: string): Promise<string> {
   const tool = await realpath(hostToolIn(imageDir)).catch(() => undefined)
   if (tool === undefined) throw new ServiceError('unavailable', `no atoll-hostd in ${imageDir}: run npm run setup`)
-  const version = (await run([tool, 'version'])).trim()
-  if (version === hostdVersion) return tool
-  const what = `atoll-hostd in ${imageDir} is of version ${version}, this server needs ${hostdVersion}`
+  const greeting = (await run([tool, 'version'])).trim()
+  const spoken = /^\{"protocol":(\d+)/.exec(greeting)?.[1]
+  if (Number(spoken) === hostdProtocol) return tool
+  const version = spoken === undefined ? `is of version ${greeting}` : `speaks version ${spoken} of its protocol`
+  const what = `atoll-hostd in ${imageDir} ${version}, this server version ${hostdProtocol} of the protocol`
   throw new ServiceError('unavailable', `${what}: run npm run setup`)
 }
 

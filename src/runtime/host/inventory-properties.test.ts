@@ -47,10 +47,12 @@ class World {
     this.#pool = { path, list: (relative) => readdir(path(relative)), remove }
     const hostd: HostTool = {
       run: () => assert.fail('no program is run'),
-      runTool: async ([, , folder = '']) => {
-        await remove(folder.slice(path('').length))
+      runTool: async (request) => {
+        assert.ok(request.op === 'remove-folders')
+        for (const folder of request.dirs) await remove(folder.slice(path('').length))
         return ''
       },
+      runProgram: () => assert.fail('there is no program to be run'),
     }
     const names = { dataDir, hash: '00000000' }
     this.inventory = new Inventory({ names, hostd, pool: this.#pool, slots, log: () => undefined })

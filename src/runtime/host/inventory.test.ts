@@ -10,7 +10,11 @@ const manyRecords = 2_000
 
 /** An inventory that removes and logs nothing, unless `more` says otherwise. */
 function makeInventory(more: Partial<InventoryOptions> & { dataDir?: string } = {}): Inventory {
-  const hostd = { run: assert.fail, runTool: () => assert.fail('there is no memory to be removed') }
+  const hostd = {
+    run: () => assert.fail('no program is run'),
+    runTool: () => assert.fail('there is no memory to be removed'),
+    runProgram: () => assert.fail('nor a program'),
+  }
   const pool = { path: (path: string) => path, list: async () => [], remove: () => assert.fail('nothing is removed') }
   const names = { dataDir: more.dataDir ?? '/nowhere', hash: '00000000' }
   return new Inventory({ names, hostd, pool, slots: 10, log: assert.fail, ...more })

@@ -202,7 +202,7 @@ async function moveDisk(host: LauncherOptions, record: SandboxRecord, diskMb: nu
   const moved: SandboxRecord = { ...record, disk: await inventory.nextDisk(record) }
   try {
     await pool.createSubvolume(diskOf(moved), pool.path(diskOf(record)))
-    await hostd.runTool(['adopt-index', '--work', pool.path(`${diskOf(moved)}/work`)])
+    await hostd.runTool({ op: 'adopt-index', work: pool.path(`${diskOf(moved)}/work`) })
     await limits.limitDisk(moved, diskMb)
     await inventory.sandboxes.put(moved)
   } catch (error) {

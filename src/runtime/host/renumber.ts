@@ -148,7 +148,7 @@ async function renumber(
     // The exchange may reach the disk before bytes that were copied, and the original goes.
     await pool.flush()
     await known(inodeEnd)
-    await hostd.runTool(['exchange', '--one', pool.path(path), '--other', pool.path(draft)])
+    await hostd.runTool({ op: 'exchange-paths', one: pool.path(path), other: pool.path(draft) })
   } finally {
     await pool.remove(draft)
   }

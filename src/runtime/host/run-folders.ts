@@ -3,6 +3,7 @@ import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
 import { isMounted, mountsBelow, unmountBelow } from '../disk/index.ts'
 import type { HostNames } from '../host-names.ts'
+import { hostToolAt } from '../hostd/index.ts'
 
 /**
  * Makes the folders in `/run`. Outer folders cannot be listed (mode 0711), and mounts below them appear in no other mount
@@ -15,7 +16,7 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
     [stateDir, 0o700],
   ] as const
   await mkdir(names.runDir, { recursive: true })
-  await run([hostTool, 'run-folder', '--dir', names.runDir])
+  await hostToolAt(hostTool).runTool({ op: 'make-run-folder', dir: names.runDir })
   await forgetEarlierBoot(names, stateDir)
   for (const [folder, mode] of folders) {
     await mkdir(folder, { recursive: true })

@@ -315,10 +315,9 @@ export async function showLimits(
   { id, rangeStart }: SandboxRecord,
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
-  const process = ['--pid', String(pid), '--start', String(startTicks)] as const
-  const owner = ['--owner', String(rangeStart)] as const
+  const process = { pid, startTicks }
   await hostd
-    .runTool(['limits', ...process, '--source', names.limitsDir(id), ...owner])
+    .runTool({ op: 'show-limits', process, source: names.limitsDir(id), owner: rangeStart })
     .catch((error: unknown) => log(`the limits of sandbox ${id} cannot be shown in it: ${String(error)}`))
 }
 

@@ -17,8 +17,8 @@ async function makeHost(t: TestContext, run: () => Promise<string> = async () =>
   await checkpoints.load()
   const calls: string[] = []
   const logged: string[] = []
-  const runTool = async (args: readonly string[]) => {
-    calls.push(args.join(' ').replaceAll(`${folder}/memory/saved/`, ''))
+  const runTool = async (request: { op: string; like: string; dir: string }) => {
+    calls.push(`${request.op} ${request.like} ${request.dir}`.replaceAll(`${folder}/memory/saved/`, ''))
     return run()
   }
   const host = {
@@ -47,7 +47,7 @@ test('memory shares with the latest checkpoint of its sandbox that is on the dis
   await add(full('second', 'sb-1'), full('late', 'sb-1', { unflushed: 'this boot' }), full('third', 'sb-1'))
   await shareMemory(host, 'third')
   await add(full('fourth', 'sb-1'))
-  assert.deepEqual(calls, ['share-pages --like base --dir first', 'share-pages --like second --dir third'])
+  assert.deepEqual(calls, ['share-pages base first', 'share-pages second third'])
   assert.equal(checkpoints.get('first')?.memory?.sharing, 1)
 })
 

@@ -35,9 +35,9 @@ export async function shareMemory(
   const chain = (like.sharing ?? 0) + 1
   if (chain >= chainMax) return
   const folder = pool.path(record.memory.folder)
-  const args = ['share-pages', '--like', pool.path(like.folder), '--dir', folder] as const
+  const request = { op: 'share-pages', like: pool.path(like.folder), dir: folder } as const
   try {
-    const shared = Number(await hostd.runTool(args, { timeoutMs: shareTimeoutMs, signal }))
+    const shared = Number(await hostd.runTool(request, { timeoutMs: shareTimeoutMs, signal }))
     if (shared === 0) return
     await inventory.checkpoints.update(checkpointId, ({ memory, ...rest }) =>
       memory === undefined ? undefined : { ...rest, memory: { ...memory, sharing: chain } },

@@ -20,7 +20,6 @@ const watchIntervalMs = 250
 const tendIntervalMs = 2_000
 /** A flush slows forks of memory that was just saved, so it waits up to this long. */
 const flushIntervalMs = 30_000
-const expiryIntervalMs = 3_600_000
 
 interface SupervisorOptions extends ProbeHost {
   names: HostNames
@@ -35,7 +34,6 @@ interface SupervisorOptions extends ProbeHost {
   /** Serialise work on one sandbox, by its id. */
   locks: KeyedMutex
   livenessTimes: LivenessTimes
-  quarantineKeptMs: number | undefined
   /** Called for each sandbox that has ended by itself. */
   onExit: (exit: SandboxExit) => void
   log: (message: string) => void
@@ -57,7 +55,6 @@ export class Supervisor {
   #watching: { timer: NodeJS.Timeout; stopping: AbortController } | undefined
   #tendedAt = 0
   #flushedAt = 0
-  #expiredAt = 0
 
   constructor(options: SupervisorOptions) {
     this.#options = options
@@ -72,8 +69,6 @@ export class Supervisor {
   start(): void {
     // The guest of an adopted sandbox may have been silent for long.
     for (const id of this.#options.running.runs.keys()) this.#liveness.probeNow(id)
-    // `open` has just removed what had expired.
-    this.#expiredAt = Date.now()
     const timer = setInterval(() => this.#look(), watchIntervalMs)
     this.#watching = { timer, stopping: new AbortController() }
     this.#options.running.onEnd(() => this.#look())
@@ -105,7 +100,7 @@ export class Supervisor {
   #look(): void {
     if (this.#watching === undefined) return
     this.#liveness.look()
-    const { running, lazy, names, cgroups, network, pool, inventory, quarantineKeptMs } = this.#options
+    const { running, lazy, names, cgroups, network, pool } = this.#options
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async () => {
         const fault = await lazy.settle(id)
@@ -121,10 +116,6 @@ export class Supervisor {
       await network.tendForwarder()
       await pool.tend()
     })
-    if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
-      this.#expiredAt = Date.now()
-      this.#attend('the quarantine', () => inventory.removeExpired(quarantineKeptMs))
-    }
     this.#attend('the files that sandboxes see', () => this.#showFiles())
     // With locks of their own: a slow forwarder or firewall program must not delay the packet rules.
     this.#attend('the packet rules', () => network.tendRules())

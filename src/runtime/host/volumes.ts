@@ -49,11 +49,13 @@ export async function mountVolumes(
 ): Promise<void> {
   for (const { id, readOnly } of volumes) {
     await assertThere(pool, id)
-    await hostd.runTool([
-      ...(['volume', '--source', pool.path(volumeOf(id))] as const),
-      ...['--target', names.volumeDir(sandboxId, id), '--range', `${rangeStart}:${idsPerSandbox}`],
-      ...['--read-only', readOnly ? 'yes' : 'no'],
-    ])
+    await hostd.runTool({
+      op: 'mount-volume',
+      source: pool.path(volumeOf(id)),
+      target: names.volumeDir(sandboxId, id),
+      range: { start: rangeStart, count: idsPerSandbox },
+      readOnly,
+    })
   }
 }
 

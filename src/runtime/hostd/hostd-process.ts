@@ -2,14 +2,24 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { Socket } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 import { getSystemErrorName } from 'node:util'
-import type { LaunchAnswer, LaunchRequest } from '../command.ts'
+import {
+  hostdAnswerSchema,
+  hostdGreetingSchema,
+  hostdProtocol,
+  hostdRequestSchema,
+  type HostdRequest,
+  type HostToolRequest,
+  type ProgramRequest,
+} from '../../protocol/hostd.ts'
+import type { LaunchAnswer, Launched } from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
+import { encode } from './frame.ts'
 
-const headerBytes = 13
 /** Room for standard output and error of 4 MiB each, the bounds of hostd. */
 const answerBytesMax = 9 * 1024 * 1024
-/** The id of the frame by which it reports that it serves. */
-const readyId = 0
+const lineEnd = 0x0a
+/** The greeting of hostd is waited for like the answer to a request with this id. */
+const greetingId = 0
 const startTimeoutMs = 10_000
 /** Bound of its end, running programs included. */
 const closeTimeoutMs = 10_000
@@ -17,11 +27,8 @@ const closeTimeoutMs = 10_000
 /** Its streams are missing when no descriptors are left. */
 type Process = ChildProcess & { stdin: Writable; stdout: Readable }
 
-const operations = { run: 0, kill: 1, connect: 2, watch: 3 }
-const statuses = ['exited', 'signalled', 'not_started', 'too_much'] as const
-
 /**
- * One process of `atoll-hostd serve` (`hostd/src/process/launch.rs` documents its frames).
+ * One process of `atoll-hostd serve` (`src/protocol/hostd.ts` has its frames).
  *
  *     starting ──► serving ──► ended (by `close`, or by itself: the programs that it had started are lost)
  */
@@ -35,8 +42,9 @@ export class HostdProcess {
   readonly #waiting = new Map<number, { answer: Promise<LaunchAnswer>; resolve: (answer: LaunchAnswer) => void }>()
   /** Connections that are made, and processes whose end is waited for: they do not keep this process alive. */
   readonly #pending = new Map<number, (outcome: Socket | LaunchAnswer) => void>()
-  #lastId = readyId
+  #lastId = greetingId
   #buffered: Buffer = Buffer.alloc(0)
+  #isGreeted = false
   #isServing = false
   #hasEnded = false
 
@@ -68,12 +76,14 @@ export class HostdProcess {
     return this.#isServing
   }
 
-  /** Starts one program; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
-  launch({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
+  /** Asks for a program, or for what hostd does as if it were one. */
+  launch(request: ProgramRequest | HostToolRequest): Launched {
     const id = this.#nextId()
+    // What it refuses is not waited for.
+    const asked = frame(id, request)
     const answer = this.#answerTo(id)
-    this.#process.stdin.write(frame(id, operations.run, detached, Buffer.from(input), argv))
-    return { answer, kill: () => this.#process.stdin.write(frame(id, operations.kill)) }
+    this.#process.stdin.write(asked)
+    return { answer, kill: () => this.#process.stdin.write(frame(id, { op: 'kill-program' })) }
   }
 
   /**
@@ -81,16 +91,16 @@ export class HostdProcess {
    * the process has ended, and `EPIPE` when hostd ends.
    */
   async connect({ pid, startTicks }: ProcessIdentity, port: number): Promise<Socket> {
-    const outcome = await this.#ask(operations.connect, [pid, startTicks, port])
+    const outcome = await this.#ask({ op: 'connect-port', process: { pid, startTicks }, port })
     if (outcome instanceof Socket) return outcome
-    const code = outcome.status === 'lost' ? 'EPIPE' : getSystemErrorName(-outcome.code)
+    const code = outcome.status !== 'not_started' ? 'EPIPE' : getSystemErrorName(-outcome.code)
     throw Object.assign(new Error(`connect ${code} to port ${port} of a sandbox`), { code })
   }
 
   /** Returns when a process has ended; false: hostd cannot tell, or has ended before. */
   async awaitEnd({ pid, startTicks }: ProcessIdentity): Promise<boolean> {
-    const outcome = await this.#ask(operations.watch, [pid, startTicks])
-    return !(outcome instanceof Socket) && outcome.status === 'exited'
+    const outcome = await this.#ask({ op: 'await-exit', process: { pid, startTicks } })
+    return !(outcome instanceof Socket) && outcome.status === 'exited' && outcome.code === 0
   }
 
   /** Waits for running programs, up to a bound. */
@@ -106,18 +116,24 @@ export class HostdProcess {
 
   async #start(): Promise<void> {
     const late = setTimeout(() => this.#process.kill('SIGKILL'), startTimeoutMs)
-    const { status } = await this.#answerTo(readyId)
+    const greeted = this.#answerTo(greetingId)
+    this.#process.stdin?.write(encode({ protocol: hostdProtocol }))
+    const { status, code } = await greeted
     clearTimeout(late)
     if (status === 'lost') throw new Error(await this.ended)
+    if (code !== hostdProtocol) {
+      this.#process.kill('SIGKILL')
+      throw new Error(`speaks version ${code} of the protocol, this server ${hostdProtocol}: run npm run setup`)
+    }
     this.#isServing = true
   }
 
-  #ask(operation: number, words: readonly number[]): Promise<Socket | LaunchAnswer> {
+  #ask(request: HostdRequest): Promise<Socket | LaunchAnswer> {
     const id = this.#nextId()
     const { promise, resolve } = Promise.withResolvers<Socket | LaunchAnswer>()
     if (this.#hasEnded) resolve(lost)
     else this.#pending.set(id, resolve)
-    this.#process.stdin.write(frame(id, operation, false, noInput, words.map(String)))
+    this.#process.stdin.write(frame(id, request))
     return promise
   }
 
@@ -147,29 +163,41 @@ export class HostdProcess {
 
   #take(chunk: Buffer): void {
     this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk])
-    while (this.#buffered.length >= 4) {
-      const length = this.#buffered.readUInt32BE(0)
-      if (length < headerBytes || length > answerBytesMax) {
-        this.#process.kill('SIGKILL')
-        return
+    try {
+      while (this.#buffered.length >= 4) {
+        const length = this.#buffered.readUInt32BE(0)
+        if (length > answerBytesMax) throw new Error('too long')
+        if (this.#buffered.length < 4 + length) return
+        this.#settle(this.#buffered.subarray(4, 4 + length))
+        this.#buffered = this.#buffered.subarray(4 + length)
       }
-      if (this.#buffered.length < 4 + length) return
-      this.#settle(this.#buffered.subarray(4, 4 + length))
-      this.#buffered = this.#buffered.subarray(4 + length)
+    } catch {
+      // Nothing that follows can be told apart.
+      this.#process.kill('SIGKILL')
     }
   }
 
   #settle(answer: Buffer): void {
-    const id = answer.readUInt32BE(0)
+    const end = answer.indexOf(lineEnd)
+    const head: unknown = JSON.parse(answer.toString('utf8', 0, end))
+    if (!this.#isGreeted) {
+      this.#isGreeted = true
+      const { protocol } = hostdGreetingSchema.parse(head)
+      this.#resolve(greetingId, { ...lost, status: 'exited', code: protocol })
+      return
+    }
+    const { id, status, code, stdoutBytes } = hostdAnswerSchema.parse(head)
+    const tail = answer.subarray(end + 1)
+    const [stdout, stderr] = [tail.subarray(0, stdoutBytes), tail.subarray(stdoutBytes)]
+    this.#resolve(id, { status, code, stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
+  }
+
+  #resolve(id: number, answer: LaunchAnswer): void {
     const resolve = this.#waiting.get(id)?.resolve ?? this.#pending.get(id)
-    const status = statuses[answer.readUInt8(4)]
-    if (resolve === undefined || status === undefined) return
     this.#pending.delete(id)
     this.#waiting.delete(id)
     this.#setBusy(this.#waiting.size > 0)
-    const stderrStart = headerBytes + answer.readUInt32BE(9)
-    const [stdout, stderr] = [answer.subarray(headerBytes, stderrStart), answer.subarray(stderrStart)]
-    resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
+    resolve?.(answer)
   }
 
   #end(): void {
@@ -193,15 +221,6 @@ export class HostdProcess {
 
 const lost: LaunchAnswer = { status: 'lost', code: 0, stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) }
 
-const noInput = Buffer.alloc(0)
-
-function frame(id: number, op: number, detached = false, input = noInput, argv: readonly string[] = []): Buffer {
-  const words = Buffer.from(argv.join('\0'))
-  const head = Buffer.alloc(14)
-  head.writeUInt32BE(10 + input.length + words.length, 0)
-  head.writeUInt32BE(id, 4)
-  head.writeUInt8(op, 8)
-  head.writeUInt8(detached ? 1 : 0, 9)
-  head.writeUInt32BE(input.length, 10)
-  return Buffer.concat([head, input, words])
+function frame(id: number, request: HostdRequest): Buffer {
+  return encode({ id, ...hostdRequestSchema.parse(request) })
 }

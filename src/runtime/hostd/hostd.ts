@@ -3,22 +3,16 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
-import { commandEnvironment, run, runBy, type Run, type CommandOptions } from '../command.ts'
+import type { HostToolRequest } from '../../protocol/hostd.ts'
+import { commandEnvironment, outputOf, run, type CommandOptions, type Run } from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
+import { asHostdError, hostToolAt, programRequest, type HostTool, type ProgramPlace } from './host-tool.ts'
 import { HostdProcess } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
 /** A process that ends sooner is started again after a growing pause. */
 const stableMs = 10_000
 const restartBackOff: BackOff = { firstMs: 100, maxMs: 5_000 }
-
-/** Runs programs of the host, and the commands of `atoll-hostd` other than `serve`. */
-export interface HostTool {
-  run: Run
-
-  /** Runs one command and returns its output. Throws `CommandError`. */
-  runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
-}
 
 /**
  * The resident helper of this server on its host. It relays every connection to a guest, so that this process never holds a
@@ -76,15 +70,23 @@ export class Hostd implements HostTool {
   }
 
   /** Like `run` of `command.ts`, but its process starts the program, while it serves. */
-  readonly run: Run = (argv, options) => {
-    const process = this.#process
-    return process?.isServing === true ? runBy((request) => process.launch(request), argv, options) : run(argv, options)
+  readonly run: Run = (argv, options) =>
+    this.#serving() === undefined ? run(argv, options) : this.runProgram(argv, {}, options)
+
+  /** A process of its own does it while hostd does not serve. */
+  runTool(request: HostToolRequest, options: CommandOptions = {}): Promise<string> {
+    const serving = this.#serving()
+    if (serving === undefined) return this.#alone().runTool(request, options)
+    return asHostdError(
+      request,
+      outputOf([request.op], () => serving.launch(request), options),
+    )
   }
 
-  /** Starts it through hostd, or directly while hostd does not serve. */
-  runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string> {
-    if (this.#toolPath === undefined) throw new Error('hostd is not open')
-    return this.run([this.#toolPath, ...args], options)
+  runProgram(argv: readonly string[], place: ProgramPlace, options: CommandOptions = {}): Promise<string> {
+    const serving = this.#serving()
+    if (serving === undefined) return this.#alone().runProgram(argv, place, options)
+    return outputOf(argv, () => serving.launch(programRequest(argv, place, options)), options)
   }
 
   /** A connection to the guest that listens at `path`. Throws like {@link Relay.connect}. */
@@ -109,6 +111,15 @@ export class Hostd implements HostTool {
       // Its connections have ended with it.
       if (!(error instanceof RelayUnavailable)) throw error
     })
+  }
+
+  #serving(): HostdProcess | undefined {
+    return this.isServing ? this.#process : undefined
+  }
+
+  #alone(): HostTool {
+    if (this.#toolPath === undefined) throw new Error('hostd is not open')
+    return hostToolAt(this.#toolPath)
   }
 
   async #start(toolPath: string, closed: AbortSignal, failures: number): Promise<void> {

@@ -1,7 +1,8 @@
 import { connect, type Socket } from 'node:net'
 import { getSystemErrorName } from 'node:util'
+import type { HostdRequest } from '../../protocol/hostd.ts'
+import { encode } from './frame.ts'
 
-const operations = { connect: 0, cut: 1 }
 const answerBytes = 4
 const answerTimeoutMs = 5_000
 /** The connections that one command in a sandbox takes, one after the other. */
@@ -16,7 +17,7 @@ export class RelayUnavailable extends Error {
 }
 
 /**
- * The connections to hostd's own socket, each for one request (`hostd/src/relay.rs` documents the frames). Some are opened in
+ * The connections to hostd's own socket, each for one request (`hostd/src/relay.rs`). Some are opened in
  * advance, so that hostd has a thread ready for the next request.
  */
 export class Relay {
@@ -32,7 +33,7 @@ export class Relay {
    * connections, or {@link RelayUnavailable}.
    */
   async connect(guest: string): Promise<Socket> {
-    const { socket, error } = await this.#ask(operations.connect, guest)
+    const { socket, error } = await this.#ask('connect-guest', guest)
     if (error === 0) return socket
     socket.destroy()
     const code = getSystemErrorName(-error)
@@ -41,7 +42,7 @@ export class Relay {
 
   /** Ends all connections to a guest's socket; some may be left after two seconds. Throws {@link RelayUnavailable}. */
   async cut(guest: string): Promise<void> {
-    const { socket } = await this.#ask(operations.cut, guest)
+    const { socket } = await this.#ask('cut-guest', guest)
     socket.destroy()
   }
 
@@ -49,12 +50,9 @@ export class Relay {
     for (const spare of this.#spares) spare.destroy()
   }
 
-  async #ask(operation: number, guest: string): Promise<{ socket: Socket; error: number }> {
+  async #ask(op: 'connect-guest' | 'cut-guest', path: string): Promise<{ socket: Socket; error: number }> {
     const socket = this.#take()
-    const request = Buffer.from(`\0\0\0\0\0${guest}`)
-    request.writeUInt32BE(request.length - 4)
-    request.writeUInt8(operation, 4)
-    socket.write(request)
+    socket.write(encode({ op, path } satisfies HostdRequest))
     const late = setTimeout(() => socket.destroy(), answerTimeoutMs)
     const error = await readAnswer(socket)
     clearTimeout(late)

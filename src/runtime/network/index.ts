@@ -143,18 +143,21 @@ export class Network {
   ): Promise<void> {
     const { link, mac, address } = this.#layout.port(slot)
     const { gatewayAddress } = this.subnet
-    // Closes connections, not listeners. The interface inside is still down.
-    const close = held?.keepConnections === false ? ['--close', 'yes'] : []
     const join = async () => {
       // The link of the sandbox that had the slot before would pass for that of this one.
       if (this.#leaving.has(slot)) await this.detach(slot)
       if (this.#hostd === undefined) throw new Error('the network is not open')
-      await this.#hostd.runTool([
-        ...(['network', '--pid', String(pid), '--start', String(startTicks)] as const),
-        ...['--link', link, '--address', address, '--mac', mac],
-        ...['--gateway', gatewayAddress, '--gateway-mac', this.#layout.gatewayMac],
-        ...(held === undefined ? [] : ['--held', held.address, ...close]),
-      ])
+      await this.#hostd.runTool({
+        op: 'join-network',
+        process: { pid, startTicks },
+        link,
+        address,
+        mac,
+        gateway: gatewayAddress,
+        gatewayMac: this.#layout.gatewayMac,
+        // Closes connections, not listeners. The interface inside is still down.
+        held: held && { address: held.address, close: !held.keepConnections },
+      })
       await forward(link)
     }
     await join().catch(unavailable('the sandbox cannot be joined to the network'))
@@ -276,7 +279,7 @@ export class Network {
     const file = `${networksDir}/${link}`
     if (!(await exists(file))) return
     try {
-      await (this.#hostd?.runTool(['link-delete', '--link', link]) ?? this.#run(['ip', 'link', 'delete', 'dev', link]))
+      await (this.#hostd?.runTool({ op: 'delete-link', link }) ?? this.#run(['ip', 'link', 'delete', 'dev', link]))
     } catch (error) {
       // A link goes by itself with the namespace at its other end.
       if (await exists(file)) throw error

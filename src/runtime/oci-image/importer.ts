@@ -206,7 +206,7 @@ export class ImageImporter {
       await pool.createSubvolume(draft, above === 0 ? undefined : await templates.below(above))
       const path = pool.path(draft)
       // Layers of one disk share no inode number, see `InodeTemplates`.
-      if (above > 0) await hostd.runTool(['number', '--dir', path, '--from', String(above)])
+      if (above > 0) await hostd.runTool({ op: 'raise-inode-numbers', dir: path, from: above })
       await mkdir(`${path}/upper`, { mode: 0o755 })
       const lowers = below.map((layer) => pool.path(`${layerOf(layer.checkpointId)}/upper`))
       const { bytes, files, isOpaque } = await unpack({ target: `${path}/upper`, lowers })

@@ -3,7 +3,7 @@ import { ServiceError } from '../../errors.ts'
 import { OutOfMemory } from '../cgroups/work-groups.ts'
 import { CommandError, reportable } from '../command.ts'
 import { poolIsFull } from '../disk/index.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { HostdError, type HostTool } from '../hostd/index.ts'
 import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
 
 const reportedChars = 300
@@ -32,11 +32,11 @@ export interface UnpackRequest {
 export type Unpack = (request: UnpackRequest) => Promise<Unpacked>
 
 /**
- * Unpacks tars of unknown origin (`atoll-hostd unpack-layer`). Throws `invalid_request` with what is wrong with one, `too_large`,
+ * Unpacks tars of unknown origin (`unpack-layer` of hostd). Throws `invalid_request` with what is wrong with one, `too_large`,
  * and `no_capacity`.
  */
 export function unpackerOf(
-  hostd: HostTool,
+  hostd: Pick<HostTool, 'runTool'>,
   {
     field,
     limits,
@@ -45,18 +45,10 @@ export function unpackerOf(
   }: { field: ImageField; limits: ImageLimits; hostFolder: string; signal: AbortSignal },
 ): Unpack {
   return async ({ blob, target, lowers = [], plain = false, bytesMax, filesMax = limits.filesMax }) => {
-    const bounds = [
-      '--bytes-max',
-      String(bytesMax),
-      '--files-max',
-      String(filesMax),
-      '--depth-max',
-      String(limits.depthMax),
-    ]
-    const folders = target === undefined ? [] : ['--target', target, ...lowers.flatMap((lower) => ['--lower', lower])]
-    const argv = ['unpack-layer', '--blob', blob, ...bounds, ...folders, ...(plain ? ['--plain', 'yes'] : [])] as const
+    const bounds = { bytesMax, filesMax, depthMax: limits.depthMax }
+    const request = { op: 'unpack-layer', blob, ...bounds, target, lowers, plain } as const
     try {
-      return outcome.parse(JSON.parse(await hostd.runTool(argv, { timeoutMs: limits.stepMs, signal })))
+      return outcome.parse(JSON.parse(await hostd.runTool(request, { timeoutMs: limits.stepMs, signal })))
     } catch (error) {
       if (error instanceof OutOfMemory) throw imageTooLarge(field, `cannot be unpacked: ${error.message}`, error)
       if (!(error instanceof CommandError)) throw error
@@ -66,11 +58,12 @@ export function unpackerOf(
 }
 
 function reasonOf(error: CommandError, field: ImageField, isRefused: string, hostFolder: string): ServiceError {
-  const said = reportable(error.stderr.replace(/^atoll-hostd: /, ''), [hostFolder], reportedChars)
-  if (/No space left|quota exceeded/i.test(said)) return poolIsFull(error)
+  const said = reportable(error.stderr, [hostFolder], reportedChars)
+  const code = error instanceof HostdError ? error.code : undefined
+  if (code === 'no_space') return poolIsFull(error)
   if (error.outcome === 'took too long') return imageTooLarge(field, 'takes too long to unpack', error)
-  if (/more than \d+/.test(said)) return imageTooLarge(field, `${isRefused}: ${said}`, error)
-  if (error.exitCode === undefined || /is not installed|there is no command/.test(said)) {
+  if (code === 'too_large') return imageTooLarge(field, `${isRefused}: ${said}`, error)
+  if (code !== 'failed') {
     return new ServiceError('unavailable', `a layer cannot be unpacked: ${said || error.outcome}`, { cause: error })
   }
   return refuseImage(field, `${isRefused}: ${said}`, error)

@@ -32,12 +32,12 @@ export interface OciRuntime {
 
   /**
    * Saves the processes of a container, which was started from that bundle, into the folder `images`, which exists. Throws `OciRuntimeError`; CRIU's `dump.log` in that folder has
-   * the cause, and a CRIU may still be at work there. `within` makes the command line run in a control group.
+   * the cause, and a CRIU may still be at work there. `groups`: the folders of a control group that the call is in.
    */
   checkpoint(
     id: string,
     bundle: string,
-    options: CriuCall & { leaveRunning: boolean; within?: (argv: readonly string[]) => string[] },
+    options: CriuCall & { leaveRunning: boolean; groups?: readonly string[] },
   ): Promise<void>
 
   /**

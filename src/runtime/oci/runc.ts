@@ -17,24 +17,24 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
   const stateDir = `${runDir}/runc`
 
   /** Runs it where it sees the mounts of this bundle and of no other: it reads the table several times and copies it. */
-  const runAlone = (bundle: string | undefined, command: readonly string[], options: CommandOptions) => {
-    const keep = bundle === undefined ? [] : ['--keep', bundle]
-    return hostd.runTool(['alone', '--hide', sandboxesDir, ...keep, '--', ...command], options)
-  }
+  const runAlone = (
+    { bundle, groups = [] }: { bundle?: string; groups?: readonly string[] | undefined },
+    command: readonly string[],
+    options: CommandOptions,
+  ) => hostd.runProgram(command, { hide: sandboxesDir, keep: bundle, groups }, options)
   /** `detached`: without pipes, which a container would inherit and hold. */
   const call = async (
     bundle: string,
     options: RuncOptions & {
       log: string
       timeoutMs: number
-      within?: ((argv: readonly string[]) => string[]) | undefined
+      groups?: readonly string[] | undefined
     },
     args: readonly string[],
   ) => {
     try {
-      const alone = runcCommand(stateDir, options, args)
-      const command = options.within?.(alone) ?? alone
-      await runAlone(bundle, command, { detached: true, timeoutMs: options.timeoutMs })
+      const command = runcCommand(stateDir, options, args)
+      await runAlone({ bundle, groups: options.groups }, command, { detached: true, timeoutMs: options.timeoutMs })
     } catch (cause) {
       const outcome = cause instanceof CommandError ? cause.outcome : 'runc gave no reason'
       const reason = (await runcFault(options.log, [runDir, dataDir])) || outcome
@@ -60,9 +60,9 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
       return started(id)
     },
 
-    checkpoint: async (id, bundle, { criu, images, timeoutMs, leaveRunning, within }) => {
+    checkpoint: async (id, bundle, { criu, images, timeoutMs, leaveRunning, groups }) => {
       const keep = leaveRunning ? ['--leave-running'] : []
-      const options = { criu, log: `${images}/runc.log`, timeoutMs, within }
+      const options = { criu, log: `${images}/runc.log`, timeoutMs, groups }
       await call(bundle, options, ['checkpoint', '--image-path', images, '--work-path', images, ...keep, id])
     },
 
@@ -76,7 +76,7 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
 
     update: async (id, resources) => {
       const input = JSON.stringify(resources)
-      await runAlone(undefined, runcCommand(stateDir, {}, ['update', '--resources', '-', id]), { input }).catch(
+      await runAlone({}, runcCommand(stateDir, {}, ['update', '--resources', '-', id]), { input }).catch(
         (cause: unknown) => {
           if (!(cause instanceof CommandError) || !/busy|memory/i.test(cause.stderr)) throw cause
           throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that', { cause })
@@ -90,8 +90,8 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
     list: () => readdir(stateDir).catch(() => []),
 
     awaitStrays: async (timeoutMs) => {
-      const args = ['await-dumps', '--runc-root', stateDir, '--timeout-ms', String(timeoutMs)] as const
-      return Number(await hostd.runTool(args, { timeoutMs: timeoutMs + strayGraceMs }))
+      const request = { op: 'await-dumps', runcRoot: stateDir, timeoutMs } as const
+      return Number(await hostd.runTool(request, { timeoutMs: timeoutMs + strayGraceMs }))
     },
   }
 }

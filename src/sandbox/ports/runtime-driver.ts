@@ -1,5 +1,12 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
+import type { DiskReport } from './disk-report.ts'
+import type { ImageSource, ImportedImage } from './image-import.ts'
+import type { KnownResources, ReconcileReport } from './reconcile-report.ts'
+
+export * from './disk-report.ts'
+export type * from './image-import.ts'
+export type * from './reconcile-report.ts'
 
 /**
  * The port to the runtime: where sandboxes run.
@@ -46,7 +53,7 @@ export interface RuntimeDriver {
 
   /**
    * Starts a sandbox that waits for an owner, like `create`. A later `create` of its id takes it over: it gets its limits, and nothing
-   * else has to be done. An `open` removes those that nobody has taken over. `isPrepared`, `delete` and `onExit` know it; all else is for owned ones.
+   * else has to be done. An `open` removes those that nobody has taken over. Beside `create`, only `isPrepared`, `delete` and `onExit` take a prepared one.
    */
   prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 
@@ -133,6 +140,9 @@ export interface RuntimeDriver {
 
   /** Removes a checkpoint; its disk stays while other sandboxes use it. Repeating it is harmless. */
   deleteCheckpoint(checkpointId: string): Promise<void>
+
+  /** Removes what has been in quarantine for as long as this driver keeps it; an `open` does so too. A failed removal is tried again by the next call. */
+  emptyQuarantine?(): Promise<void>
 
   /**
    * Makes an empty volume, or a clone of `from`, a volume or snapshot, as it is now; both take the same time whatever it holds. Root of
@@ -224,31 +234,6 @@ export class RestartedOnDiskError extends ServiceError {}
 
 export type CheckpointKind = 'full' | 'disk_only'
 
-/** A reference such as `registry.example.com/team/app:1.2`, or the bytes of an OCI or docker archive, also compressed. */
-export type ImageSource = { reference: string } | { archive: AsyncIterable<Uint8Array> }
-
-export interface ImportedImage {
-  /**
-   * `sha256:…` of the manifest or the list that the reference names: `NAME@DIGEST` names the same for ever. Of a docker archive, of its
-   * configuration.
-   */
-  digest: string
-  /** Of its layers, uncompressed, shared ones included. */
-  sizeBytes: number
-  config: ImageDefaults
-}
-
-/** What an image says about commands in it. */
-export interface ImageDefaults {
-  env: Record<string, string>
-  /** Absolute. */
-  cwd?: string
-  /** A name or a number, and a group behind a colon; as the guest takes it. */
-  user?: string
-  entrypoint: readonly string[]
-  cmd: readonly string[]
-}
-
 export interface SandboxSpec {
   id: string
   /** Name of an installed image, such as `base`. */
@@ -321,89 +306,6 @@ export interface SandboxUsage {
   networkSentBytes: number
   processCount: number
 }
-
-export interface DiskReport {
-  /**
-   * `low`: there is little left. `full`: sandboxes are frozen until there is space, so that no write that they were told of is lost.
-   * `failing`: the disk has failed to take what it must.
-   */
-  state: DiskState
-  /** For people, in every other state than `ok`. */
-  reason?: string
-  /** Size of what disks, layers, volumes and memory share. */
-  poolBytes: number
-  /** What can still be written to it. */
-  availableBytes: number
-  /** What is left of the file system that it grows on. */
-  belowBytes: number
-  /** What it can still grow by when nothing is left there. */
-  reserveBytes: number
-  /** Failed reads, writes and the like, by kind, since the pool was made. */
-  errors: Record<string, number>
-}
-
-/** Throws `no_capacity` with the reason while the disks of the hosts take no more data. */
-export function assertDiskTakesData(driver: Pick<RuntimeDriver, 'disk'>): void {
-  const { state, reason } = driver.disk?.() ?? { state: 'ok' as const }
-  if (state === 'ok') return
-  throw new ServiceError('no_capacity', reason ?? 'the disk takes no more data', {
-    details: { retryAfterSeconds: diskRetryAfterSeconds },
-  })
-}
-
-const diskRetryAfterSeconds = 60
-export const diskStates = ['ok', 'low', 'full', 'failing'] as const
-export type DiskState = (typeof diskStates)[number]
-
-export interface KnownResources {
-  /** Sandboxes that should exist: running ones are adopted, hibernated ones keep their disk. */
-  sandboxIds: readonly string[]
-  checkpointIds: readonly string[]
-  /** Snapshots of volumes too. Default: none. */
-  volumeIds?: readonly string[]
-  /** What was deleted, and interrupted starts, dumps and creations of volumes: a crash may have left remains of them. */
-  abandoned: {
-    sandboxIds: readonly string[]
-    checkpointIds: readonly string[]
-    volumeIds?: readonly string[]
-  }
-}
-
-export interface ReconcileReport {
-  /** Known sandboxes that run. A guest that stopped answering is reported later, as an exit. */
-  running: string[]
-  /** Known sandboxes that do not run; their disk, and memory if it was saved, are intact. */
-  dormant: string[]
-  /** Dormant ones whose memory was lost: they start anew on their disks. */
-  forgotten: string[]
-  /** Known sandboxes whose host does not answer: neither running nor lost. Their operations throw `unavailable`. */
-  unreachable: string[]
-  /** Known sandboxes without usable data. */
-  lost: string[]
-  /** Known checkpoints without usable data. */
-  lostCheckpoints: string[]
-  /** Ids of abandoned ones whose remains were removed, for the log. */
-  removed: string[]
-  /** Moved to quarantine. Known ones among them are lost too. */
-  quarantined: Quarantined[]
-  /** Known volumes without data. */
-  lostVolumes: string[]
-  /** Volumes that are neither known nor abandoned. They stay as they are. */
-  unknownVolumes: string[]
-  /** Known sandboxes and checkpoints that lay in quarantine and are back. */
-  takenBack: string[]
-}
-
-export interface Quarantined {
-  kind: 'sandbox' | 'checkpoint'
-  id: string
-  reason: QuarantineReason
-  /** Why its record is unreadable. */
-  fault?: string
-}
-
-/** The database does not know it, its driver record is unreadable or missing, or a disk below it is incomplete. */
-export type QuarantineReason = 'unknown' | 'unreadable' | 'unrecorded' | 'damaged'
 
 export interface SandboxExit {
   sandboxId: string

@@ -1,5 +1,5 @@
 import type { Creation, CreationNote } from '../../lib/creation.ts'
-import type { Checkpoint, CheckpointChange } from '../checkpoint.ts'
+import type { Checkpoint, CheckpointChange, CheckpointOwner } from '../checkpoint.ts'
 import type { Patch } from '../patch.ts'
 import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
@@ -51,7 +51,7 @@ export interface SandboxStore extends VolumeStore {
   /** Of one sandbox, oldest first. */
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
   /** Of all sandboxes, oldest first. */
-  checkpointsNamed(prefix: string): Promise<Checkpoint[]>
+  checkpointsOwnedBy(owner: CheckpointOwner): Promise<Checkpoint[]>
   checkpointIds(): Promise<string[]>
   checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>
   updateCheckpoint(id: string, change: CheckpointChange): Promise<Checkpoint | undefined>

@@ -5,6 +5,7 @@ import { defined } from '../../lib/defined.ts'
 import { newId } from '../../lib/id.ts'
 import type {
   Checkpoint,
+  CheckpointOwner,
   CreateCheckpoint,
   CreateSandbox,
   Sandbox,
@@ -14,7 +15,7 @@ import type {
 import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'
 import { FakeProcess } from './fake-process.ts'
 
-interface KeptCheckpoint extends Pick<Checkpoint, 'id' | 'orgId' | 'sandboxId' | 'name' | 'kind'> {
+interface KeptCheckpoint extends Pick<Checkpoint, 'id' | 'orgId' | 'owner' | 'sandboxId' | 'name' | 'kind'> {
   status: 'ready'
   machine: Machine
 }
@@ -144,19 +145,19 @@ export class FakeSandboxes {
       checkpoints: {
         settled,
         usable: settled,
-        create: async (owner: string, sandboxId: string, input: CreateCheckpoint) => {
-          const { id = newId('cp-'), name, kind = 'full' } = input
+        create: async (orgId: string, sandboxId: string, input: CreateCheckpoint) => {
+          const { id = newId('cp-'), owner = 'client', name, kind = 'full' } = input
           const { files, journal, ports, sandbox } = await running(sandboxId)
           await this.beforeCheckpoint(kind)
           const kept = { files: new Map(files), journal: new Map(journal), ports: kind === 'full' ? [...ports] : [] }
           const machine = { sandbox, ...kept, processes: new Map() }
-          const checkpoint = { id, orgId: owner, sandboxId, name, kind, status: 'ready', machine } as const
+          const checkpoint = { id, orgId, owner, sandboxId, name, kind, status: 'ready', machine } as const
           this.checkpoints.set(id, checkpoint)
           return checkpoint
         },
         list: async (_orgId: string, sandboxId: string) =>
           [...this.checkpoints.values()].filter((checkpoint) => checkpoint.sandboxId === sandboxId),
-        named: async (prefix: string) => [...this.checkpoints.values()].filter(({ name }) => name.startsWith(prefix)),
+        listOwnedBy: async (of: CheckpointOwner) => [...this.checkpoints.values()].filter(({ owner }) => owner === of),
         delete: async (_orgId: string, _sandboxId: string, checkpointId: string) => {
           await this.beforeCheckpointDelete()
           if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)

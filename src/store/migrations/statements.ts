@@ -5,7 +5,7 @@
 export const migrationStatements = {
   // Identifiers collate by bytes, because cursors compare them: the order must not depend on the locale of the server. Times carry
   // milliseconds, as JavaScript's dates do, so a value reads as it was written.
-  '0001-initial': [
+  '0001-release-0.1.0': [
     // The data directory that the database belongs to. Records name it in `host_id`; one made before it is known has none.
     `create table installation (
       is_only boolean primary key default true constraint installation_is_only check (is_only),
@@ -65,6 +65,7 @@ export const migrationStatements = {
     `create table checkpoints (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
+      owner text not null,
       sandbox_id text collate "C" not null,
       name text not null,
       kind text not null,

@@ -59,7 +59,7 @@ fn the_first_hierarchy_with_a_freezer_is_frozen_and_no_other() {
     assert_eq!((one.read("freezer.state").as_str(), two.read("cgroup.freeze").as_str()), ("FROZEN", "0\n"));
     assert_eq!(freeze_for_dump(&[none.0.clone(), two.0.clone()]).ok(), Some(Met::Frozen));
     assert_eq!(two.read("cgroup.freeze"), "1");
-    assert!(freeze_for_dump(&[none.0.clone()]).is_err());
+    assert!(freeze_for_dump(std::slice::from_ref(&none.0)).is_err());
 }
 
 /// How often it has run.
@@ -72,13 +72,13 @@ fn switches_of(pid: u32) -> u64 {
 #[test]
 fn a_stopped_process_is_let_go_on_into_a_stop_that_waits() {
     let mut command = Command::new("sleep");
-    let stopped = Ended(unsafe { command.arg("1000").pre_exec(sys::lead_group) }.spawn().expect("runs"));
+    let stopped = Ended(sys::lead_own_group(command.arg("1000")).spawn().expect("runs"));
     let pid = stopped.0.id();
     assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().expect("sent").success());
     while state_of(pid) != b'T' {}
     let before = switches_of(pid);
     let group = Group::new("stopped", &[("freezer.state", "THAWED\n"), ("cgroup.procs", &format!("0\n1\n{pid}\n"))]);
-    assert_eq!(freeze_for_dump(&[group.0.clone()]).ok(), Some(Met::Frozen));
+    assert_eq!(freeze_for_dump(std::slice::from_ref(&group.0)).ok(), Some(Met::Frozen));
     // Here nothing has frozen it, so it runs until it meets the second signal.
     while switches_of(pid) == before || state_of(pid) != b'T' {}
 }
@@ -87,9 +87,10 @@ fn a_stopped_process_is_let_go_on_into_a_stop_that_waits() {
 fn a_process_that_waits_for_the_memory_it_lent_is_told_of_and_nothing_stays_frozen() {
     let mut command = Command::new("true");
     // This child never begins its program: it lends its memory to one of its own, which waits for ever.
+    sys::lead_own_group(&mut command);
+    // SAFETY: the closure makes only system calls.
     unsafe {
         command.pre_exec(|| {
-            sys::lead_group()?;
             if vfork() == 0 {
                 loop {
                     pause();
@@ -115,7 +116,7 @@ fn a_process_that_waits_for_the_memory_it_lent_is_told_of_and_nothing_stays_froz
         }
     };
     let group = Group::new("vfork", &[("freezer.state", "THAWED\n"), ("cgroup.procs", &format!("{lender}\n"))]);
-    assert_eq!(freeze_for_dump(&[group.0.clone()]).ok(), Some(Met::Vfork));
+    assert_eq!(freeze_for_dump(std::slice::from_ref(&group.0)).ok(), Some(Met::Vfork));
     assert_eq!(group.read("freezer.state"), "THAWED");
     sys::kill_group(lender);
     let _ = spawner.join();

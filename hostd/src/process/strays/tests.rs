@@ -17,7 +17,7 @@ fn imitation(words: &[&str], own_namespace: bool) -> Child {
 
 fn until_found(is_wanted: impl Fn(&[Vec<u8>], &Path) -> bool) -> Vec<Stray> {
     loop {
-        let found = of_this_host(&is_wanted).ok().expect("reads");
+        let found = of_this_host(&is_wanted).expect("reads");
         if !found.is_empty() {
             return found;
         }
@@ -32,6 +32,11 @@ fn a_tool_is_told_by_its_name_and_a_path_among_its_arguments() {
     assert!(is_tool(&argv(&["mount", "/data/pool.img", "/run/atoll-1"]), &paths));
     assert!(!is_tool(&argv(&["btrfs", "subvolume", "delete", "/run/atoll-12/pool/x"]), &paths));
     assert!(!is_tool(&argv(&["atoll-hostd", "serve", "--socket", "/run/atoll-1/hostd.sock"]), &paths));
+    let freeze = r#"{"groups":["/cgroup/a","/run/atoll-1/a"],"op":"freeze","protocol":1}"#;
+    assert!(is_tool(&argv(&["/opt/atoll-hostd", "perform", freeze]), &paths));
+    assert!(is_tool(&argv(&["atoll-hostd", "perform", r#"{"layers":[{"path":"/run/atoll-1/b"}]}"#]), &paths));
+    assert!(!is_tool(&argv(&["atoll-hostd", "perform", &freeze.replace("/run/atoll-1/", "/run/atoll-12/")]), &paths));
+    assert!(!is_tool(&argv(&["atoll-hostd", "perform", "/run/atoll-1/a"]), &paths));
     assert!(!is_tool(&argv(&["/run/atoll-1/btrfs", ""]), &paths));
     assert!(!is_tool(&argv(&["sleep", "/run/atoll-1"]), &paths));
     assert!(!is_tool(&argv(&[""]), &paths));
@@ -52,7 +57,7 @@ fn a_process_of_another_namespace_is_never_found_and_one_of_this_is_ended() {
     let folder = std::env::temp_dir().join(format!("atoll-hostd-strays-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("made");
     let path = folder.to_str().expect("text").to_owned();
-    let is_btrfs = |argv: &[Vec<u8>], _: &Path| is_tool(argv, &[folder.clone()]);
+    let is_btrfs = |argv: &[Vec<u8>], _: &Path| is_tool(argv, std::slice::from_ref(&folder));
     let mut foreign = imitation(&["btrfs", &path], true);
     // By the same look, without the condition, it is there.
     let is_up = || {
@@ -73,7 +78,7 @@ fn a_process_of_another_namespace_is_never_found_and_one_of_this_is_ended() {
     assert!(end(&found).is_ok());
     assert!(!own.wait().expect("waited").success());
     assert!(is_up(), "the other one lives on");
-    assert!(of_this_host(is_btrfs).ok().expect("reads").is_empty());
+    assert!(of_this_host(is_btrfs).expect("reads").is_empty());
     let _ = foreign.kill();
     let _ = foreign.wait();
     fs::remove_dir_all(&folder).expect("removed");

@@ -12,7 +12,7 @@ import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from '../../../s
 import { createGuest } from '../guest.ts'
 
 const triple = `${arch() === 'arm64' ? 'aarch64' : 'x86_64'}-unknown-linux-gnu`
-const built = join(import.meta.dirname, '../../../../guest/target', triple, 'release/atoll-guest')
+const built = join(import.meta.dirname, '../../../../target', triple, 'guest/atoll-guest')
 
 /** The real guest as an ordinary process of this machine, for tests: it supervises its own descendants only. */
 export class GuestProcess {
@@ -40,7 +40,7 @@ export class GuestProcess {
     assert.ok(
       existsSync(binary),
       `no guest at ${binary}: build it with RUSTFLAGS='-C target-feature=+crt-static' ` +
-        `cargo build --release --offline --target ${triple} in guest/, or set ATOLL_GUEST_BIN`,
+        `cargo build --profile guest --package atoll-guest --offline --target ${triple}, or set ATOLL_GUEST_BIN`,
     )
     const folder = await mkdtemp(join(tmpdir(), 'atoll-guest-'))
     const socketFolder = owning ? join(folder, '.atoll/run') : folder

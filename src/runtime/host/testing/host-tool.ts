@@ -1,10 +1,6 @@
-import { run } from '../../command.ts'
-import type { HostTool } from '../../hostd/index.ts'
+import { hostToolAt, type HostTool } from '../../hostd/index.ts'
 
 const imageDir = process.env['ATOLL_IMAGE_DIR'] ?? '/var/lib/atoll/images'
 
 /** The program that setup has installed, started by this process. */
-export const hostTool: HostTool = {
-  run,
-  runTool: (args, options) => run([`${imageDir}/hostd/atoll-hostd`, ...args], options),
-}
+export const hostTool: HostTool = hostToolAt(`${imageDir}/hostd/atoll-hostd`)

@@ -1,0 +1,166 @@
+import { z } from 'zod'
+
+/**
+ * The wire between the server and hostd, its helper on the same host (`hostd/src/protocol/`). Frames go both ways: a length of 32 bits,
+ * big-endian, then one line of JSON, and behind the line of an answer what a program wrote. The first frame of each side is its
+ * greeting. One request may also be the argument of a process of its own (`atoll-hostd perform`).
+ */
+
+/** A change of requests or answers changes it, and `VERSION` in `hostd/src/protocol.rs`. */
+export const hostdProtocol = 1
+
+const text = z
+  .string()
+  .refine((value) => !value.includes('\0') && value.isWellFormed(), 'holds a NUL or half a character')
+const path = text.refine((value) => value.startsWith('/'), 'is not absolute')
+const paths = z.array(path).readonly()
+const somePaths = z.array(path).min(1).readonly()
+const uint32 = z.int().min(0).max(0xffffffff)
+const integer = z.int().min(0)
+const pid = z.int().min(0).max(0x7fffffff)
+/** `startTicks`: field 22 of `/proc/<pid>/stat`, which tells a process from a later one with its number. */
+const process = z.strictObject({ pid, startTicks: integer })
+/** Ids from `start` on. */
+const range = z.strictObject({ start: uint32, count: uint32 })
+const address = z.ipv4()
+const mac = z.string().regex(/^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/)
+
+function request<Op extends string, Fields extends z.ZodRawShape>(op: Op, fields: Fields) {
+  return z.strictObject({ op: z.literal(op), ...fields })
+}
+
+/** Requests that the resident hostd and one for a single request do alike. `groups` are the folders of one control group. */
+const toolRequests = [
+  request('adopt-index', { work: path }),
+  request('create-subvolume', { path }),
+  request('delete-link', { link: text }),
+  request('delete-subvolume', { path }),
+  request('exchange-paths', { one: path, other: path }),
+  request('forget-origins', { dir: path }),
+  request('forget-sizes', { from: path, to: path, files: somePaths }),
+  request('join-network', {
+    process,
+    link: text,
+    address,
+    mac,
+    gateway: address,
+    gatewayMac: mac,
+    /** Where restored connections are; `close` ends those to the outside. */
+    held: z.strictObject({ address, close: z.boolean() }).optional(),
+  }),
+  request('limit-subvolume', { path, bytes: integer }),
+  request('make-run-folder', { dir: path }),
+  request('make-source', { dir: path }),
+  request('mount-overlay', {
+    target: path,
+    upper: path,
+    work: path,
+    range,
+    /** Newest first; `start` is the first id of the range that owns one on disk. */
+    layers: z
+      .array(z.strictObject({ start: uint32, path }))
+      .min(1)
+      .readonly(),
+    /** No layer is on a mount below it. */
+    hide: path.optional(),
+  }),
+  request('mount-tmpfs', { target: path, bytes: integer, inodes: integer, owner: uint32 }),
+  request('mount-volume', { source: path, target: path, range, readOnly: z.boolean() }),
+  request('raise-inode-numbers', { dir: path, from: integer }),
+  request('remove-folders', { dirs: somePaths }),
+  /** Tells `replaced`, or `held` where one of them is in use. */
+  request('replace-files', { process, source: path, files: somePaths, groups: somePaths }),
+  request('show-limits', { process, source: path, owner: uint32 }),
+  request('snapshot-subvolume', { from: path, path, writable: z.boolean() }),
+  request('write-fork-generation', { process, owner: uint32, value: z.string().regex(/^[0-9a-fA-F]{32}$/) }),
+  /** Tells how many there were, as do the next ones that end something. */
+  request('await-dumps', { runcRoot: path, timeoutMs: integer }),
+  request('await-unconnected', { pid }),
+  request('check-dump', {
+    images: path,
+    beside: path,
+    keepsPosixLocks: z.boolean(),
+    keepsSemaphores: z.boolean(),
+    groups: somePaths,
+  }),
+  request('empty-robust-lists', { groups: somePaths }),
+  request('end-criu', { dirs: somePaths, lazyPages: z.boolean() }),
+  request('end-tools', { paths: somePaths }),
+  /** Tells `frozen` or `vfork`. */
+  request('freeze', { groups: somePaths }),
+  request('hold-back', { first: pid, hooks: path, groups: somePaths }),
+  /** Tells five numbers, see `hostd/src/reserve.rs`. */
+  request('reserve-space', { pool: path, file: path, aheadBytes: integer, chunkBytes: integer, leaveBytes: integer }),
+  /** Tells how many bytes. */
+  request('share-pages', { like: path, dir: path }),
+  /** Tells a line of JSON. */
+  request('unpack-layer', {
+    blob: path,
+    bytesMax: integer,
+    filesMax: integer,
+    depthMax: integer,
+    target: path.optional(),
+    lowers: paths,
+    plain: z.boolean(),
+  }),
+] as const
+
+/** Becomes that program in a process for a single request; the resident hostd starts it. */
+const startProgram = request('start-program', {
+  argv: z.array(text).min(1).readonly(),
+  input: text,
+  /** Without pipes: what it leaves running must not hold one. */
+  detached: z.boolean(),
+  /** It has no mounts below `hide`, but those below `keep`. */
+  hide: path.optional(),
+  keep: path.optional(),
+  /** Folders of the control group that it is in. */
+  groups: paths,
+})
+
+export const hostdRequestSchema = z.discriminatedUnion('op', [
+  ...toolRequests,
+  startProgram,
+  /** Of the request with the same id. */
+  request('kill-program', {}),
+  /** The answer is a socket on the channel of `child_process`. */
+  request('connect-port', { process, port: z.int().min(0).max(0xffff) }),
+  request('await-exit', { process }),
+  /** On the socket of the relay, as the next one; the answer is an error number of 32 bits. */
+  request('connect-guest', { path }),
+  request('cut-guest', { path }),
+])
+export type HostdRequest = z.infer<typeof hostdRequestSchema>
+
+/** What the server asks of hostd beside connections and ends of processes. */
+export type HostToolRequest = z.infer<(typeof toolRequests)[number]>
+export type ProgramRequest = z.infer<typeof startProgram>
+
+export const hostdGreetingSchema = z.strictObject({ protocol: z.int(), version: z.string() })
+
+export const hostdAnswerSchema = z.strictObject({
+  id: uint32,
+  status: z.enum(['exited', 'signalled', 'not_started', 'too_much']),
+  /** Exit status, signal number, or error number. */
+  code: z.int(),
+  /** Of what follows; the rest is standard error. */
+  stdoutBytes: integer,
+})
+
+export type HostdStatus = z.infer<typeof hostdAnswerSchema>['status']
+
+/** Codes by which the server tells failures of hostd apart. */
+export const hostdFaultCodes = [
+  'invalid_request',
+  'unsupported_protocol',
+  'busy',
+  'no_space',
+  'read_only',
+  'too_large',
+  'not_installed',
+  'failed',
+] as const
+export type HostdFaultCode = (typeof hostdFaultCodes)[number]
+
+/** The line on standard error of a request that has failed, with exit status 1. */
+export const hostdFaultSchema = z.strictObject({ code: z.enum(hostdFaultCodes), message: z.string() })

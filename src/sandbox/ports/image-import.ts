@@ -1,0 +1,24 @@
+/** A reference such as `registry.example.com/team/app:1.2`, or the bytes of an OCI or docker archive, also compressed. */
+export type ImageSource = { reference: string } | { archive: AsyncIterable<Uint8Array> }
+
+export interface ImportedImage {
+  /**
+   * `sha256:…` of the manifest or the list that the reference names: `NAME@DIGEST` names the same for ever. Of a docker archive, of its
+   * configuration.
+   */
+  digest: string
+  /** Of its layers, uncompressed, shared ones included. */
+  sizeBytes: number
+  config: ImageDefaults
+}
+
+/** What an image says about commands in it. */
+export interface ImageDefaults {
+  env: Record<string, string>
+  /** Absolute. */
+  cwd?: string
+  /** A name or a number, and a group behind a colon; as the guest takes it. */
+  user?: string
+  entrypoint: readonly string[]
+  cmd: readonly string[]
+}

@@ -1,0 +1,40 @@
+import type { CreateSandbox } from '../sandbox.ts'
+import type { SandboxSpec } from './runtime-driver.ts'
+
+/** What can be asked of a new sandbox: by a client, of the driver, and that it goes on from saved memory. */
+type Asked = Partial<Omit<CreateSandbox & SandboxSpec, 'id' | 'volumes'>> & {
+  volumes?: readonly unknown[]
+  keepsMemory?: boolean
+}
+
+/**
+ * Whether a warm sandbox serves whoever asks for this. `any`: the pool keeps it apart, `create` of the driver sets it, or it is no part of
+ * the machine. `none`: the machine has it from its start on, so a warm one has none. A new field does not compile until it has a rule;
+ * one with the wrong rule yields sandboxes that silently lack it.
+ */
+const rules: Record<keyof Asked, 'any' | 'none'> = {
+  image: 'any',
+  from: 'any',
+  cpuCount: 'any',
+  memoryMb: 'any',
+  diskMb: 'any',
+  // They are mounted before the guest starts.
+  volumes: 'none',
+  // Its processes go on from the restore, which must not happen before somebody wants it.
+  keepsMemory: 'none',
+  // The record has them, and commands get them from there.
+  envs: 'any',
+  user: 'any',
+  metadata: 'any',
+  timeoutSeconds: 'any',
+  previewAuth: 'any',
+}
+
+/** Asked before one is reserved, and by the driver before one is taken over. */
+export function mayBeWarm(asked: Asked): boolean {
+  return Object.entries(rules).every(([field, rule]) => rule === 'any' || isNone(asked[field as keyof Asked]))
+}
+
+function isNone(value: unknown): boolean {
+  return value === undefined || value === false || (Array.isArray(value) && value.length === 0)
+}
