@@ -119,7 +119,7 @@ run_suites() {
     case $suite in
       check) run_check ;;
       rust) run_rust ;;
-      unit) run_node unit 1 'src/**/*.test.ts' 'sdk/src/**/*.test.ts' 'scripts/**/*.test.mjs' ;;
+      unit) run_node unit 1 'src/**/*.test.ts' 'sdk/src/**/*.test.ts' 'scripts/**/*.test.mjs' 'scripts/**/*.test.ts' ;;
       # Each server has a data directory, a subnet and ports of its own.
       e2e) run_node e2e 2 'test/e2e/**/*.test.ts' ;;
       runc) run_node runc 1 'test/conformance/runc-*.test.ts' ;;

@@ -48,7 +48,7 @@ criu_works() {
     const result = await criuSelfTest(process.argv[2], process.argv[3])
     console.log(JSON.stringify(result))
     process.exit(result.ok ? 0 : 1)
-  ' "$ATOLL_ROOT/src/runtime/doctor/criu.ts" "$1" "${images[@]}"
+  ' "$ATOLL_ROOT/src/runtime/criu/self-test.ts" "$1" "${images[@]}"
 }
 
 use_system_criu() {

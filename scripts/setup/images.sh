@@ -1,5 +1,5 @@
 # The image folder, shared by all servers of this machine: immutable folders `<name>-<hash>`, the hash being that of their content
-# (src/runtime/tree-hash.ts), and for each name a symbolic link to the current one. What was made from more than its own bytes has a
+# (scripts/setup/tree-hash.ts), and for each name a symbolic link to the current one. What was made from more than its own bytes has a
 # file `recipe` that says from what. Old ones stay: hibernated sandboxes and checkpoints stand on them.
 
 open_image_dir() {
@@ -47,7 +47,7 @@ tree_hash() {
   node_modules/.bin/node --input-type=module --eval '
     const { treeHash } = await import(process.argv[1])
     console.log(treeHash(process.argv[2]))
-  ' "$ATOLL_ROOT/src/runtime/tree-hash.ts" "$1"
+  ' "$ATOLL_ROOT/scripts/setup/tree-hash.ts" "$1"
 }
 
 # image_made_by NAME RECIPE: prints the id of an image that was made by this recipe, the current one before others, or nothing.

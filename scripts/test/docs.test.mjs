@@ -89,6 +89,9 @@ const files = globSync('{src,sdk/src,guest,hostd,sys,json,test,scripts,deploy,do
   withFileTypes: true,
 }).map((entry) => `/${relative(root, join(entry.parentPath, entry.name))}${entry.isDirectory() ? '/' : ''}`)
 
+// What a command makes is not in every tree.
+if (!files.includes('/sdk/src/api.ts')) files.push('/sdk/src/api.ts')
+
 /** Those that a page may mean by a path: it leaves out folders that the text around it names. */
 const meant = (path) => files.filter((file) => file.endsWith(`/${path}`)).map((file) => file.slice(1))
 

@@ -64,7 +64,7 @@ test('the first change of CONTRIBUTING: its test fails before it, and the field 
   await assert.rejects(node('--test', 'test/api/host.test.ts'), ({ stdout }) => /must NOT have additional/.test(stdout))
   rest.forEach(patch)
   await node('--test', 'test/api/host.test.ts')
-  await node('src/http/server/write-openapi.ts')
+  await node('src/http/routes/write-openapi.ts')
   const { components } = JSON.parse(await readFile(join(tree, 'openapi.json'), 'utf8'))
   assert.match(components.schemas.Host.properties.capacity.properties.load.description, /Load average/)
   const { capacity } = JSON.parse(await node('--input-type=module', '--eval', printReport))

@@ -1,5 +1,4 @@
 import { ServiceError } from '../errors.ts'
-import { poolIsFull } from './disk/index.ts'
 import { exists } from './exists.ts'
 import type { HostTool } from './hostd/index.ts'
 
@@ -15,12 +14,6 @@ export async function allDone(steps: readonly Promise<unknown>[]): Promise<void>
   for (const result of await Promise.allSettled(steps)) {
     if (result.status === 'rejected') throw result.reason
   }
-}
-
-/** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */
-export function asReported(error: unknown): unknown {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined
-  return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
 }
 
 /** Code and message for a client. Of an error that is none of ours they are `unavailable` and `fallback`, and it is logged. */

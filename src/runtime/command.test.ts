@@ -3,12 +3,12 @@ import { mkdtemp, readlink, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { CommandError, run } from './command.ts'
+import { CommandError, type Run, run as runHere } from './command.ts'
 import { Hostd } from './hostd/index.ts'
 
 const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
 
-function commandTests(): void {
+function commandTests(run: Run): void {
   test('standard output comes back, and input goes in', async () => {
     assert.equal(await run(['cat'], { input: 'some\ninput' }), 'some\ninput')
     assert.equal(await run(['printf', '%s', '']), '')
@@ -64,11 +64,12 @@ function commandTests(): void {
   })
 }
 
-describe('started by this process', commandTests)
+describe('started by this process', () => commandTests(runHere))
 
 describe('started by hostd', () => {
   let folder: string
   let hostd: Hostd
+  const run: Run = (argv, options) => hostd.run(argv, options)
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'atoll-command-'))
     hostd = new Hostd({ socket: join(folder, 'hostd.sock'), log: () => undefined })
@@ -83,5 +84,5 @@ describe('started by hostd', () => {
     const parent = (await run(['sh', '-c', 'echo $PPID'])).trim()
     assert.match(await readlink(`/proc/${parent}/exe`), /atoll-hostd$/)
   })
-  commandTests()
+  commandTests(run)
 })

@@ -18,6 +18,8 @@ export interface CommandOptions {
   detached?: boolean
 }
 
+export type Run = (argv: readonly [string, ...string[]], options?: CommandOptions) => Promise<string>
+
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
@@ -56,7 +58,7 @@ export interface LaunchRequest {
 }
 
 export interface LaunchAnswer {
-  /** `lost`: its launcher ended, so the outcome of the program is unknown. */
+  /** `lost`: hostd ended, so the outcome of the program is unknown. */
   status: HostdStatus | 'lost'
   /** Exit status, signal number, or error number. */
   code: number
@@ -70,30 +72,14 @@ export interface Launched {
   kill: () => void
 }
 
-/** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
-export interface ProgramLauncher {
-  readonly isServing: boolean
-  launch(request: LaunchRequest): Launched
-}
-
-const launchers = new Set<ProgramLauncher>()
-
-/** From here on commands are started by a launcher, until the returned function is called; while none serves, by this process. */
-export function useProgramLauncher(launcher: ProgramLauncher): () => void {
-  launchers.add(launcher)
-  return () => void launchers.delete(launcher)
-}
-
 /**
- * Runs one program of the host without a shell and returns its standard output. Only `PATH` of our environment is passed
+ * Runs one program of the host without a shell and returns its standard output. This process starts it, by a fork that copies the page tables
+ * of all its memory while nothing else runs: where there is a `Hostd`, its `run` is used. Only `PATH` of our environment is passed
  * on. Throws `CommandError`, or the signal's reason.
  */
-export async function run(argv: readonly [string, ...string[]], options: CommandOptions = {}): Promise<string> {
+export const run: Run = (argv, options = {}) => {
   const { input = '', detached = false } = options
-  if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
-  const request = { argv, input, detached }
-  const launcher = [...launchers].find(({ isServing }) => isServing)
-  return outputOf(argv, () => launcher?.launch(request) ?? launchHere(request), options)
+  return outputOf(argv, () => launchHere({ argv, input, detached }), options)
 }
 
 /** The standard output of what is launched, within the bounds of `options`; `argv` names it in errors. */
@@ -103,6 +89,7 @@ export async function outputOf(
   { timeoutMs = commandTimeoutMsDefault, signal }: CommandOptions,
 ): Promise<string> {
   signal?.throwIfAborted()
+  if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
   const { answer, kill } = launch()
   let stopped: Error | undefined
   const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()
@@ -143,13 +130,13 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
     case 'too_much':
       throw new CommandError(argv, 'wrote too much', '')
     case 'lost':
-      throw new CommandError(argv, 'is lost, as its launcher has ended', '')
+      throw new CommandError(argv, 'is lost, as hostd has ended', '')
     case 'not_started':
       throw new CommandError(argv, code === constants.errno.ENOENT ? 'is not installed' : `cannot start (${code})`, '')
   }
 }
 
-/** The same as a launcher does, by a fork of this process: for its own start, and for programs that run once, like doctor. */
+/** For the start of a server, and for programs that run once, like doctor. */
 function launchHere({ argv, input, detached }: LaunchRequest): Launched {
   const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
   const pipe = detached ? 'ignore' : 'pipe'

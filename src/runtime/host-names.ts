@@ -84,3 +84,8 @@ export function checkId(id: string): string {
   if (!idPattern.test(id)) throw new ServiceError('invalid_request', `${JSON.stringify(id)} is not a legal id`)
   return id
 }
+
+/** The program `atoll-hostd`, by the link that setup maintains. */
+export function hostToolIn(imageDir: string): string {
+  return `${imageDir}/hostd/atoll-hostd`
+}

@@ -10,7 +10,7 @@ export type { Registry } from './oci-image/registry.ts'
 export { openOfflineRestore, restoredRecord, type OfflineRestore } from './host/offline-restore.ts'
 export { openOfflineQuarantine, type OfflineQuarantine } from './host/offline-quarantine.ts'
 export { quarantinedIn, quarantineReasons, type QuarantineItem } from './host/quarantine.ts'
-export { createOciDriver } from './oci/driver.ts'
+export { createOciDriver } from './host/driver.ts'
 
 /** By the value of `ATOLL_RUNTIME`. */
 export const ociRuntimes = { runc: createRunc } satisfies Record<string, CreateOciRuntime>

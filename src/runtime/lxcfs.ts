@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { chmod, mkdir, open, readFile, rm } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { CommandError, commandEnvironment, messageOf, run } from './command.ts'
+import { CommandError, commandEnvironment, messageOf } from './command.ts'
 import { isMounted, unmountBelow } from './disk/index.ts'
 import type { Hostd } from './hostd/index.ts'
 import { end, isAlive, type ProcessIdentity, startTicksOf } from './process.ts'
@@ -26,7 +26,7 @@ const folderBytes = 4096
 const folderInodes = 8
 
 /**
- * Files of the kernel that a sandbox sees as its own, so that programs choose sizes that fit it. `/proc/diskstats` is none of them: lxcfs
+ * Files below `/proc` and `/sys` whose content lxcfs makes for each sandbox, so that programs choose sizes that fit it. `/proc/diskstats` is none of them: lxcfs
  * takes the names of the host's disks from it, so it stays hidden. Nor is `/proc/uptime`: programs subtract the start times of processes from
  * it, which the kernel counts from the machine's boot.
  */
@@ -245,7 +245,7 @@ export class Lxcfs {
       for (const name of ['proc', 'sys']) {
         const target = `${source}/${name}`
         await mkdir(target, { recursive: true })
-        if (!(await isMounted(target))) await run(['mount', '--bind', `/${name}`, target])
+        if (!(await isMounted(target))) await this.#options.hostd.run(['mount', '--bind', `/${name}`, target])
       }
     }
   }
@@ -295,7 +295,7 @@ export class Lxcfs {
 
   /** Read by another process: a file of a server that hangs holds its reader. */
   async #meminfo(timeoutMs: number): Promise<string> {
-    return await run(['head', '--bytes=4096', `${this.source}/proc/meminfo`], { timeoutMs })
+    return await this.#options.hostd.run(['head', '--bytes=4096', `${this.source}/proc/meminfo`], { timeoutMs })
   }
 
   async #stop(): Promise<void> {
@@ -303,7 +303,7 @@ export class Lxcfs {
     this.#process = undefined
     if (process !== undefined) await end(process)
     // The host's files below stay: a sandbox that starts just now has one or the other.
-    while (await isMounted(this.source)) await run(['umount', '--lazy', this.source])
+    while (await isMounted(this.source)) await this.#options.hostd.run(['umount', '--lazy', this.source])
     await rm(this.#options.pidFile, { force: true })
   }
 

@@ -13,13 +13,14 @@ import {
 } from '../gateway/index.ts'
 import { MetadataServer } from '../metadata/index.ts'
 import { createHttpServer } from '../http/server/server.ts'
+import { routes } from '../http/routes/index.ts'
 import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
 import { harmlessChecks, inspectHost, unmetRequirements } from '../runtime/doctor/index.ts'
-import { hostToolIn } from '../runtime/host/image-folder.ts'
+import { hostToolIn } from '../runtime/host-names.ts'
 import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images } from '../image/index.ts'
@@ -207,58 +208,61 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
 
   let hasKeys = false
   const { requestsPerSecond = Number.MAX_SAFE_INTEGER } = config
-  const http = await createHttpServer({
-    sandboxes,
-    images,
-    sessions,
-    organisations: store.organisations,
-    idempotency: store.idempotency,
-    events: new LogStreams({ log: store.events, bus }),
-    preview: createPreviewProxy({
-      previews: sandboxes.previews,
-      bus,
-      previewHost: config.previewUrl.hostname,
-      apiHosts: config.apiHosts,
-      ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
-      trustProxy: config.trustProxy,
-      // A key configured for an earlier start included: it is valid until another one replaces it.
-      apiKeyHashes: [
-        ...(config.apiKey === undefined ? [] : [sha256(config.apiKey)]),
-        ...(await store.organisations.apiKeyHashes()),
-      ],
+  const http = await createHttpServer(
+    {
+      sandboxes,
+      images,
+      sessions,
+      organisations: store.organisations,
+      idempotency: store.idempotency,
+      events: new LogStreams({ log: store.events, bus }),
+      preview: createPreviewProxy({
+        previews: sandboxes.previews,
+        bus,
+        previewHost: config.previewUrl.hostname,
+        apiHosts: config.apiHosts,
+        ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
+        trustProxy: config.trustProxy,
+        // A key configured for an earlier start included: it is valid until another one replaces it.
+        apiKeyHashes: [
+          ...(config.apiKey === undefined ? [] : [sha256(config.apiKey)]),
+          ...(await store.organisations.apiKeyHashes()),
+        ],
+        log,
+      }),
+      mcp: createMcp({ url: () => ownUrl(config.listen), version: ownVersion(), log }),
+      config: {
+        ...defined({ publicUrl: config.publicUrl }),
+        previewUrl: config.previewUrl.origin,
+        region: config.region,
+        workerId: hostname(),
+        trustProxy: config.trustProxy,
+        limits: { requestsPerSecond, requestBurst: requestsPerSecond * 2, ...config.limits.http },
+      },
       log,
-    }),
-    mcp: createMcp({ url: () => ownUrl(config.listen), version: ownVersion(), log }),
-    config: {
-      ...defined({ publicUrl: config.publicUrl }),
-      previewUrl: config.previewUrl.origin,
-      region: config.region,
-      workerId: hostname(),
-      trustProxy: config.trustProxy,
-      limits: { requestsPerSecond, requestBurst: requestsPerSecond * 2, ...config.limits.http },
-    },
-    log,
-    async ready() {
-      if (!hasKeys) throw new ServiceError('unavailable', 'the server is starting')
-      await store.ping()
-      assertDiskTakesData(driver)
-    },
-    disk: () => driver.disk?.(),
-    sandboxCounts: () => store.sandboxes.sandboxCounts(),
-    warmCounts: () => sandboxes.warmCounts(),
-    host: createHostReporter({
-      runtime: driver.name,
-      capabilities: () => driver.capabilities,
-      inspect: inspectHost({ imageDir: config.imageDir, dataDir: config.dataDir }, [
-        ...harmlessChecks,
-        databaseCheck(config.databaseUrl),
-      ]),
+      async ready() {
+        if (!hasKeys) throw new ServiceError('unavailable', 'the server is starting')
+        await store.ping()
+        assertDiskTakesData(driver)
+      },
       disk: () => driver.disk?.(),
-      diskSpace: () => poolSpace(config.dataDir),
-      runningSandboxes: async () => (await store.sandboxes.sandboxCounts()).running,
-      warmSandboxes: () => Object.values(sandboxes.warmCounts()).reduce((sum, count) => sum + count, 0),
-    }),
-  })
+      sandboxCounts: () => store.sandboxes.sandboxCounts(),
+      warmCounts: () => sandboxes.warmCounts(),
+      host: createHostReporter({
+        runtime: driver.name,
+        capabilities: () => driver.capabilities,
+        inspect: inspectHost({ imageDir: config.imageDir, dataDir: config.dataDir }, [
+          ...harmlessChecks,
+          databaseCheck(config.databaseUrl),
+        ]),
+        disk: () => driver.disk?.(),
+        diskSpace: () => poolSpace(config.dataDir),
+        runningSandboxes: async () => (await store.sandboxes.sandboxCounts()).running,
+        warmSandboxes: () => Object.values(sandboxes.warmCounts()).reduce((sum, count) => sum + count, 0),
+      }),
+    },
+    routes,
+  )
   started.defer(() => http.close(httpGraceMs))
   started.use(startRetention(retentionRules({ sandboxes, images, sessions, store, config }), log))
 

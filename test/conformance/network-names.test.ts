@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { Forwarder } from '../../src/runtime/network/dns.ts'
 import { DnsServer } from '../support/dns-server.ts'
 
@@ -37,6 +38,7 @@ before(async () => {
   const resolvFile = join(folder, 'resolv.conf')
   await writeFile(resolvFile, `nameserver ${upstream.host}\n`)
   forwarder = new Forwarder({
+    run: hostTool.run,
     pidFile: join(folder, 'dnsmasq.pid'),
     address,
     subnet: '11.9.0.0/20',

@@ -27,6 +27,7 @@ export class NetworkWorld implements AsyncDisposable {
     this.subnet = subnet
     this.outside = new Outside(this.hash, outside)
     this.network = new Network({
+      run: hostTool.run,
       hash: this.hash,
       subnet: this.subnet,
       runDir: folder,

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../../src/runtime/command.ts'
 import { findCriu } from '../../src/runtime/criu/program.ts'
 import { exists } from '../../src/runtime/exists.ts'
-import { criuSelfTest } from '../../src/runtime/doctor/criu.ts'
+import { criuSelfTest } from '../../src/runtime/criu/self-test.ts'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { sh, startSandbox } from './sandbox-calls.ts'
@@ -57,7 +57,7 @@ PATH=\${PATH#*${folder}:} exec runc "$@"
 
 test('trial: the next one removes what a killed one has left: container, mount, control group and files', async () => {
   const program = `
-    const { criuSelfTest } = await import('./src/runtime/doctor/criu.ts')
+    const { criuSelfTest } = await import('./src/runtime/criu/self-test.ts')
     await criuSelfTest(process.argv[1], process.argv[2])`
   // In the place of a trial, when its container starts, runs, is saved, and is brought back.
   for (const moment of ['run.log', 'runc/criu/state.json', 'images/dump.log', 'images/restore.log']) {

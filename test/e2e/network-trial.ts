@@ -1,5 +1,5 @@
 /** The rows of `npm run doctor` for the start of a sandbox and for its network, without those before and after them. */
-import { tryDriver } from '../../src/runtime/doctor/driver-trial.ts'
+import { tryDriver } from '../../src/runtime/host/self-test.ts'
 
 const { ATOLL_IMAGE_DIR: imageDir = '', ATOLL_DATA_DIR: dataDir = '', ATOLL_HOST_FIREWALL } = process.env
 

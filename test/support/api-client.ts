@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
+import { routes } from '../../src/http/routes/index.ts'
 import { type SchemaObject, type OpenApi, openApiDocument } from '../../src/http/server/openapi.ts'
 import { defined } from '../../src/lib/defined.ts'
 
@@ -112,7 +113,7 @@ export async function exchange(
   })
 }
 
-const document: OpenApi = openApiDocument()
+const document: OpenApi = openApiDocument(routes)
 const ajv = new Ajv2020({ strict: false, allErrors: true })
 ajv.addSchema(document, 'openapi')
 

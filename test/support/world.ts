@@ -6,6 +6,7 @@ import { LogStreams } from '../../src/events/index.ts'
 import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { createMcp } from '../../src/server/mcp.ts'
 import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
+import { routes } from '../../src/http/routes/index.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
@@ -100,39 +101,42 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   })
   await images.start()
   const { publicUrl, trustProxy = false } = options
-  const server = await createHttpServer({
-    sandboxes,
-    images,
-    sessions,
-    organisations: store.organisations,
-    idempotency: store.idempotency,
-    events: new LogStreams({ log: store.events, bus }),
-    preview: createPreviewProxy({
-      previews: sandboxes.previews,
-      bus,
-      previewHost,
-      trustProxy,
+  const server = await createHttpServer(
+    {
+      sandboxes,
+      images,
+      sessions,
+      organisations: store.organisations,
+      idempotency: store.idempotency,
+      events: new LogStreams({ log: store.events, bus }),
+      preview: createPreviewProxy({
+        previews: sandboxes.previews,
+        bus,
+        previewHost,
+        trustProxy,
+        log,
+        ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
+        ...(options.edge === undefined ? {} : { edge: options.edge }),
+        ...(options.apiKey === undefined ? {} : { apiKeyHashes: [sha256(options.apiKey)] }),
+      }),
+      mcp: createMcp({ url: () => origin, version: 'test', log }),
+      config: {
+        ...(publicUrl === undefined ? {} : { publicUrl }),
+        previewUrl: `http://${previewHost}`,
+        region: 'local',
+        workerId: 'worker-1',
+        trustProxy,
+        limits: { requestsPerSecond: 10_000, requestBurst: 10_000, ...options.limits },
+      },
       log,
-      ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
-      ...(options.edge === undefined ? {} : { edge: options.edge }),
-      ...(options.apiKey === undefined ? {} : { apiKeyHashes: [sha256(options.apiKey)] }),
-    }),
-    mcp: createMcp({ url: () => origin, version: 'test', log }),
-    config: {
-      ...(publicUrl === undefined ? {} : { publicUrl }),
-      previewUrl: `http://${previewHost}`,
-      region: 'local',
-      workerId: 'worker-1',
-      trustProxy,
-      limits: { requestsPerSecond: 10_000, requestBurst: 10_000, ...options.limits },
+      ready: options.ready ?? (() => store.ping()),
+      sandboxCounts: () => store.sandboxes.sandboxCounts(),
+      disk: () => undefined,
+      warmCounts: () => ({}),
+      host: options.host ?? (() => Promise.reject(new Error('this test has no host'))),
     },
-    log,
-    ready: options.ready ?? (() => store.ping()),
-    sandboxCounts: () => store.sandboxes.sandboxCounts(),
-    disk: () => undefined,
-    warmCounts: () => ({}),
-    host: options.host ?? (() => Promise.reject(new Error('this test has no host'))),
-  })
+    routes,
+  )
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`
   const other = await makeOrganisation(store)

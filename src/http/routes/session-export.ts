@@ -5,7 +5,7 @@ import { sessions as wire } from '../../protocol/http/index.ts'
 import { eventText, type ExportRecord, type SessionExport } from '../../session/index.ts'
 import { onceClosed } from '../server/once-closed.ts'
 import { routesOf } from '../server/route.ts'
-import { eventBody, messageBody, sessionBody } from './sessions.ts'
+import { eventBody, messageBody, sessionBody } from '../server/session-view.ts'
 import { exportCaps } from '../server/streams.ts'
 import { milliseconds } from '../server/time.ts'
 

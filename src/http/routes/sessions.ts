@@ -1,11 +1,12 @@
 import type { z } from 'zod'
 import { sessions as wire } from '../../protocol/http/index.ts'
-import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
-import { jsonElements, jsonObject, JsonText } from '../server/json-text.ts'
+import type { CreateAgentConfig, SessionView } from '../../session/index.ts'
+import { jsonElements, JsonText } from '../server/json-text.ts'
 import { goneSignal } from '../server/build-stream.ts'
 import { taken } from '../server/taken.ts'
-import { type Call, routesOf, wakingErrors, type Answer } from '../server/route.ts'
+import { type Call, routesOf, wakingErrors } from '../server/route.ts'
 import { sourceOf } from './sandboxes.ts'
+import { sessionAnswer, sessionTexts } from '../server/session-view.ts'
 import { milliseconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
@@ -198,64 +199,8 @@ function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConf
   }
 }
 
-export function sessionAnswer(statusCode: number, view: SessionView): Answer {
-  return { statusCode, body: sessionText(view), sessionId: view.session.id }
-}
-
-/** What `sessionBody` is as JSON. */
-export function sessionText(view: SessionView): JsonText {
-  return new JsonText(() => sessionTexts(view))
-}
-
-function* sessionTexts(view: SessionView): Generator<string> {
-  const { messages: _messages, events: _events, ...rest } = sessionBody({ ...view, messages: [], events: [] })
-  yield `${JSON.stringify(rest).slice(0, -1)},"messages":[`
-  yield* jsonElements(view.messages, (message) => jsonObject(messageBody(message)))
-  yield '],"events":['
-  yield* jsonElements(view.events, (event) => [JSON.stringify(eventBody(event))])
-  yield ']}'
-}
-
 function* listTexts(views: readonly SessionView[], nextCursor: string | undefined): Generator<string> {
   yield '{"data":['
   yield* jsonElements(views, sessionTexts)
   yield `],"nextCursor":${JSON.stringify(nextCursor ?? null)}}`
-}
-
-export function sessionBody({
-  session,
-  messages,
-  events,
-  previewUrl,
-  costUsd,
-}: SessionView): z.output<typeof wire.session> {
-  return {
-    id: session.id,
-    status: session.status,
-    activity: session.activity,
-    sandboxId: session.sandboxId,
-    previewUrl,
-    project: { title: session.title, framework: session.framework, artifacts: session.artifacts },
-    messages: messages.map(messageBody),
-    events: events.map(eventBody),
-    userId: session.userId,
-    usage: {
-      inputTokens: session.inputTokens,
-      cacheReadTokens: session.cacheReadTokens,
-      cacheWriteTokens: session.cacheWriteTokens,
-      outputTokens: session.outputTokens,
-      ...defined({ totalCostUsd: costUsd }),
-    },
-    ...defined({ userEmail: session.userEmail, userName: session.userName }),
-    createdAt: milliseconds(session.createdAt),
-    updatedAt: milliseconds(session.updatedAt),
-  }
-}
-
-export function messageBody({ id, role, content, state, createdAt }: Message): z.output<typeof wire.message> {
-  return { id, role, content, ...(state === undefined ? {} : { state }), createdAt: milliseconds(createdAt) }
-}
-
-export function eventBody({ id, type, level, message, createdAt }: SessionEvent): z.output<typeof wire.event> {
-  return { id, type, level, message, createdAt: milliseconds(createdAt) }
 }

@@ -3,7 +3,6 @@ import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { common } from '../../protocol/http/index.ts'
 import { streamEventSchema } from '../../protocol/stream-events.ts'
-import { routes as allRoutes } from '../routes/index.ts'
 import { isSessionPath } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
@@ -238,12 +237,12 @@ export async function committedOpenApi(): Promise<OpenApi> {
   return JSON.parse(await readFile(openApiFile, 'utf8')) as OpenApi
 }
 
-export function openApiDocument(): OpenApi {
-  return openApi(allRoutes, ownVersion())
+export function openApiDocument(routes: readonly Route[]): OpenApi {
+  return openApi(routes, ownVersion())
 }
 
-export function openApiText(): string {
-  return `${jsonLines(openApiDocument())}\n`
+export function openApiText(routes: readonly Route[]): string {
+  return `${jsonLines(openApiDocument(routes))}\n`
 }
 
 /** In characters. */

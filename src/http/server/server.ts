@@ -12,7 +12,7 @@ import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax, type HttpDeps } from './config.ts'
 import { createMetrics } from './metrics.ts'
 import { committedOpenApi } from './openapi.ts'
-import { routes } from '../routes/index.ts'
+import type { Route } from './route.ts'
 import { Streams } from './streams.ts'
 
 export type { HostReport, HttpConfig, HttpDeps, HttpLimits } from './config.ts'
@@ -35,7 +35,8 @@ export interface HttpServer {
   close(graceMs: number): Promise<void>
 }
 
-export async function createHttpServer(deps: HttpDeps): Promise<HttpServer> {
+/** `routes`: every endpoint, `http/routes/index.ts`. */
+export async function createHttpServer(deps: HttpDeps, routes: readonly Route[]): Promise<HttpServer> {
   const { preview, log } = deps
   // `/readyz` needs no key: concurrent calls share one query.
   const sharing = { ...deps, ready: singleFlight(() => deps.ready()) }

@@ -4,7 +4,8 @@ import { dirname } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { Cgroups } from './index.ts'
-import { CgroupV1, CgroupV2 } from './hierarchy.ts'
+import { CgroupV1 } from './v1.ts'
+import { CgroupV2 } from './v2.ts'
 import { ServiceGroup } from './service-group.ts'
 
 /** A folder tree that looks like hierarchies; files as given, by their paths in it. */

@@ -54,7 +54,7 @@ export interface CriuHost {
   runtime: OciRuntime
 }
 
-interface DumpHost extends CriuHost {
+export interface DumpHost extends CriuHost {
   cgroups: Cgroups
   work: WorkGroups
 }
@@ -111,7 +111,7 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
 async function freezeForDump({ hostd }: DumpHost, folders: readonly string[]): Promise<void> {
   const request = { op: 'freeze', groups: folders } as const
   const met = await hostd.runTool(request, { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
-    // A `freeze` whose launcher has ended goes on, and would freeze the sandbox after the thaw.
+    // A `freeze` goes on when the hostd that started it has ended, and would freeze the sandbox after the thaw.
     await endStrayTools(hostd, folders)
     if (!(error instanceof CommandError) || error.exitCode === undefined) throw error
     const reason = 'one of its processes waits for the machine and cannot be stopped'

@@ -52,7 +52,7 @@ export class LazyMemory {
 
   /** Prepares for a lazy restore from the staged images of a sandbox. A failure may leave something of it: `remove`. */
   async start(criu: string, id: string, members: readonly string[]): Promise<void> {
-    this.#loading.set(id, await startLazyPages(criu, this.#images(id), members))
+    this.#loading.set(id, await startLazyPages(this.#hostd.run, criu, this.#images(id), members))
   }
 
   /** Takes over the daemon of an earlier server. False when memory is missing and no daemon brings it. */

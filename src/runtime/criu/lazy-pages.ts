@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { run } from '../command.ts'
+import type { Run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { faultIn } from './reason.ts'
@@ -30,7 +30,12 @@ export interface LazyPages {
  * and kills the processes in `members` (paths of `cgroup.procs`) at once, whether a server runs or not. Throws when it does
  * not start; then something of it may be left.
  */
-export async function startLazyPages(criu: string, images: string, members: readonly string[]): Promise<LazyPages> {
+export async function startLazyPages(
+  run: Run,
+  criu: string,
+  images: string,
+  members: readonly string[],
+): Promise<LazyPages> {
   await writeFile(`${images}/${watcherFile}`, watcherScript(members), { mode: 0o700 })
   await run(['setsid', '--fork', `${images}/${watcherFile}`, criu, images], { detached: true })
   const until = Date.now() + startTimeoutMs

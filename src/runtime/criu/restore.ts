@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { shellCommand } from '../hostd/index.ts'
 import { endCriu, withinRun } from '../cleanup.ts'
-import { CommandError, run } from '../command.ts'
+import { CommandError, type Run } from '../command.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { networkSysctls, type HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError } from '../oci/oci-runtime.ts'
@@ -92,7 +92,7 @@ export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: 
  * Whether processes that were saved in a folder of images find the instructions here that they had then. Programs look once for
  * what the processor can, and go on with it. Throws `full_checkpoint_unavailable`.
  */
-export async function assertProcessorFits(criu: string, images: string): Promise<void> {
+export async function assertProcessorFits(run: Run, criu: string, images: string): Promise<void> {
   const wanted = await readFile(`${images}/${processorFile}`, 'base64').catch(() => undefined)
   if (wanted === undefined || fitting.has(wanted)) return
   try {

@@ -28,6 +28,7 @@ async function halfEmpty(t: TestContext): Promise<World> {
   await pool.open()
   const said: string[] = []
   const options = {
+    run,
     mountDir,
     imageFile,
     fileSystem: pool.fileSystem,

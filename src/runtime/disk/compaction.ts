@@ -1,5 +1,5 @@
 import { stat } from 'node:fs/promises'
-import { CommandError, run } from '../command.ts'
+import { CommandError, type Run } from '../command.ts'
 import { readNow } from '../read-now.ts'
 
 /** With less in all, a full pool could not be emptied: btrfs makes the first chunk of a new file system that small. */
@@ -23,6 +23,7 @@ const resizeTimeoutMs = 120_000
 export const spareBytes = 64 * 1024 ** 2
 
 export interface CompactionOptions {
+  run: Run
   mountDir: string
   imageFile: string
   /** The folder of its file system in `/sys/fs/btrfs`. */
@@ -66,7 +67,7 @@ export class Compaction {
   async close(): Promise<void> {
     this.#isClosed = true
     if (this.#running === undefined) return
-    await run(['btrfs', 'balance', 'cancel', this.#options.mountDir]).catch(() => undefined)
+    await this.#options.run(['btrfs', 'balance', 'cancel', this.#options.mountDir]).catch(() => undefined)
     await this.#running
   }
 
@@ -106,16 +107,18 @@ export class Compaction {
   }
 
   async #start(filters: string): Promise<void> {
-    await run(['btrfs', 'balance', 'start', filters, this.#options.mountDir], { timeoutMs: balanceTimeoutMs })
+    await this.#options.run(['btrfs', 'balance', 'start', filters, this.#options.mountDir], {
+      timeoutMs: balanceTimeoutMs,
+    })
   }
 
   async #startWithSpare(filters: string): Promise<void> {
     const { mountDir, imageFile, log } = this.#options
-    await run(['btrfs', 'filesystem', 'resize', 'max', mountDir])
+    await this.#options.run(['btrfs', 'filesystem', 'resize', 'max', mountDir])
     try {
       await this.#start(filters)
     } finally {
-      await shrinkToSpare(imageFile, mountDir).catch((error: unknown) => {
+      await shrinkToSpare(imageFile, mountDir, this.#options.run).catch((error: unknown) => {
         log(`the spare space of the disk pool is not there again before its next mount: ${String(error)}`)
       })
     }
@@ -123,7 +126,7 @@ export class Compaction {
 }
 
 /** Sets the file system to the size of its file without the spare space. Throws `CommandError` where what lies there finds no other room. */
-export async function shrinkToSpare(imageFile: string, mountDir: string): Promise<void> {
+export async function shrinkToSpare(imageFile: string, mountDir: string, run: Run): Promise<void> {
   const { size } = await stat(imageFile)
   await run(['btrfs', 'filesystem', 'resize', String(size - spareBytes), mountDir], { timeoutMs: resizeTimeoutMs })
 }

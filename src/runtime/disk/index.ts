@@ -8,14 +8,16 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { syncFolder } from '../../lib/sync-folder.ts'
-import { CommandError, run } from '../command.ts'
+import { CommandError, type Run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { HostdError, type HostTool } from '../hostd/index.ts'
 import type { HostToolRequest } from '../../protocol/hostd.ts'
 import { shrinkToSpare, spareBytes } from './compaction.ts'
+import { backupsFolder, importsFolder, memoryFolder, templatesFolder } from './folders.ts'
 import { deviceOf, isMounted, isReadOnly, mountsBelow, readOnlyReason, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
+export * from './folders.ts'
 export { deviceOf, isMounted, mountOf, mountsBelow, unmountBelow } from './mounts.ts'
 export { InodeTemplates } from './inode-templates.ts'
 
@@ -34,18 +36,10 @@ const cancelTimeoutMs = 120_000
 /** For the kernel to end a mount that nobody uses any more. */
 const abandonTimeoutMs = 60_000
 const abandonPollMs = 50
-/** Of the `InodeTemplates`. */
-export const templatesFolder = 'templates'
 /** With the number of the format of pools; each change that an older or a newer server would misread raises it. */
 export const poolLabel = 'atoll 1'
 /** Where btrfs has its label (`struct btrfs_super_block` at 64 KiB), ended by a zero. */
 const label = { at: 65_536 + 0x12b, bytes: 256 }
-/** What imports of images under way have: their downloads, and layers that are not whole. */
-export const importsFolder = 'imports'
-/** The snapshots that backups copy, and those that the next one is compared with. */
-export const backupsFolder = 'backup'
-/** A subvolume of its own, so that a backup can take a snapshot of it. */
-export const memoryFolder = 'memory'
 
 export interface DiskPoolOptions {
   hostd: HostTool
@@ -85,20 +79,27 @@ export class DiskPool {
         // full once could make no subvolume and remove none.
         // What data has left keeps its blocks in the file: they are part of the reserve (`reserve.ts`), which gives back whole chunks.
         const options = 'loop,nodev,nosuid,noatime,nodiscard,metadata_ratio=4'
-        await run(['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir], {
-          timeoutMs: openTimeoutMs,
-        })
+        await this.#options.hostd.run(
+          ['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir],
+          {
+            timeoutMs: openTimeoutMs,
+          },
+        )
         // Whether or not the file has grown just now: a server may have died in between. Where some namespace still has the
         // pool of an earlier server, this is its device, of the size that the file had then.
         const device = (await mountsBelow(mountDir)).find(({ target }) => target === mountDir)?.source
-        if (device !== undefined) await run(['losetup', '--set-capacity', device])
+        if (device !== undefined) await this.#options.hostd.run(['losetup', '--set-capacity', device])
         // A balance that a loss of power cut off goes on with the mount, and lets nothing change the size.
-        await run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs }).catch(() => undefined)
+        await this.#options.hostd
+          .run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs })
+          .catch(() => undefined)
         // A compaction that was cut off in a full pool may have left no room to shrink into: then all of the file stays in use.
-        await shrinkToSpare(imageFile, mountDir).catch(() => run(['btrfs', 'filesystem', 'resize', 'max', mountDir]))
+        await shrinkToSpare(imageFile, mountDir, this.#options.hostd.run).catch(() =>
+          this.#options.hostd.run(['btrfs', 'filesystem', 'resize', 'max', mountDir]),
+        )
       }
-      await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
-      this.#quota = await Quota.of(mountDir)
+      await this.#options.hostd.run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
+      this.#quota = await Quota.of(mountDir, this.#options.hostd.run)
       await this.#quota.keepCounting()
       for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder, backupsFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
@@ -122,7 +123,7 @@ export class DiskPool {
     if (!(await exists(folder))) {
       await this.createSubvolume(memoryFolder)
       await chmod(folder, 0o711)
-      await run(['chattr', '+C', folder]).catch(() => undefined)
+      await this.#options.hostd.run(['chattr', '+C', folder]).catch(() => undefined)
     }
     for (const name of ['checkpoints', 'saved', 'runs', 'resumed'])
       await mkdir(`${folder}/${name}`, { recursive: true, mode: 0o711 })
@@ -146,7 +147,7 @@ export class DiskPool {
   async abandon(): Promise<void> {
     await this.close()
     const deadline = performance.now() + abandonTimeoutMs
-    while ((await run(['losetup', '--associated', this.#options.imageFile])) !== '') {
+    while ((await this.#options.hostd.run(['losetup', '--associated', this.#options.imageFile])) !== '') {
       if (performance.now() > deadline)
         throw new ServiceError('unavailable', `${readOnlyReason}, and a process keeps it mounted: restart the machine`)
       await sleep(abandonPollMs)
@@ -256,7 +257,9 @@ export class DiskPool {
 
   /** Returns when everything that was written is on the disk. */
   async flush(): Promise<void> {
-    await run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], { timeoutMs: flushTimeoutMs })
+    await this.#options.hostd.run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], {
+      timeoutMs: flushTimeoutMs,
+    })
   }
 
   /** What a subvolume holds, as its limit counts; cheap. Undefined while it cannot be told, which may be its first minute. */
@@ -270,15 +273,15 @@ export class DiskPool {
    */
   async referencedBytes(relative: string, flush = false): Promise<number> {
     const path = this.path(relative)
-    if (flush) await run(['btrfs', 'filesystem', 'sync', path]).catch(() => undefined)
-    const table = await run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
+    if (flush) await this.#options.hostd.run(['btrfs', 'filesystem', 'sync', path]).catch(() => undefined)
+    const table = await this.#options.hostd.run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
     const row = table.split('\n').find((line) => line.startsWith('0/'))
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
   }
 
   /** Of a subvolume: grows with the changes that reach the disk. */
   async generation(relative: string): Promise<number> {
-    const shown = await run(['btrfs', 'subvolume', 'show', this.path(relative)])
+    const shown = await this.#options.hostd.run(['btrfs', 'subvolume', 'show', this.path(relative)])
     return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
   }
 
@@ -302,8 +305,8 @@ export class DiskPool {
     await writeFile(draft, '', { mode: 0o600 })
     await truncate(draft, bytes)
     // Where a btrfs is below, what has its block keeps it.
-    await run(['chattr', '+C', draft]).catch(() => undefined)
-    await makeFileSystem(draft)
+    await this.#options.hostd.run(['chattr', '+C', draft]).catch(() => undefined)
+    await makeFileSystem(this.#options.hostd.run, draft)
     await truncate(draft, bytes + spareBytes)
     // A name without what was made would be a pool that no start can mount.
     await using file = await open(draft)
@@ -325,7 +328,7 @@ async function assertLabel(imageFile: string): Promise<void> {
 }
 
 /** mkfs looks through all loop devices of the machine, and fails where one of another program ends meanwhile. */
-async function makeFileSystem(file: string): Promise<void> {
+async function makeFileSystem(run: Run, file: string): Promise<void> {
   const argv = ['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', poolLabel, file] as const
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -342,6 +345,12 @@ function asPoolError(error: unknown): never {
   const code = error instanceof HostdError ? error.code : undefined
   if (code === 'read_only') throw poolIsReadOnly(error)
   throw code === 'no_space' ? poolIsFull(error) : error
+}
+
+/** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */
+export function asReported(error: unknown): unknown {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined
+  return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
 }
 
 export function poolIsFull(cause: unknown): ServiceError {

@@ -1,5 +1,4 @@
 import { readdir, rename } from 'node:fs/promises'
-import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 
@@ -50,7 +49,7 @@ export class InodeTemplates {
 
   /** Removes what a server that died was making. */
   async removeDraft(): Promise<void> {
-    if (await exists(this.#draft)) await run(['btrfs', 'subvolume', 'delete', this.#draft])
+    if (await exists(this.#draft)) await this.#hostd.run(['btrfs', 'subvolume', 'delete', this.#draft])
   }
 
   get #draft(): string {
@@ -64,7 +63,7 @@ export class InodeTemplates {
     // Of a call that failed.
     await this.removeDraft()
     const below = Math.max(...(await readdir(this.#folder)).map(Number).filter((start) => start < from))
-    await run(
+    await this.#hostd.run(
       below > 0
         ? ['btrfs', 'subvolume', 'snapshot', `${this.#folder}/${below}`, draft]
         : ['btrfs', 'subvolume', 'create', draft],

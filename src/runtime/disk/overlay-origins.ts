@@ -1,9 +1,7 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { diskOf, type DiskOwner, type Layer, layerOf } from './folders.ts'
 import type { DiskPool } from './index.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf } from '../host/bundle.ts'
-import type { ImageFolder } from '../host/image-folder.ts'
-import type { SandboxRecord } from '../host/records.ts'
 import { removeFolders } from '../cleanup.ts'
 
 const forgetTimeoutMs = 120_000
@@ -15,12 +13,18 @@ const forgetTimeoutMs = 120_000
  */
 export interface LowersHost {
   pool: DiskPool
-  images: ImageFolder
+  images: { pathOf(reference: string, kind: 'base'): string }
   hostd: HostTool
 }
 
+/** The disk of a sandbox, and what it is mounted over. */
+interface MountedDisk extends DiskOwner {
+  base: string
+  layers: readonly Layer[]
+}
+
 /** Adapts the disk of a stopped sandbox to its present layers and base. */
-export async function adaptUpper(host: LowersHost, record: SandboxRecord): Promise<void> {
+export async function adaptUpper(host: LowersHost, record: MountedDisk): Promise<void> {
   const { pool, hostd } = host
   const disk = pool.path(diskOf(record))
   const lowers = await lowersOf(host, record)
@@ -35,16 +39,16 @@ export async function adaptUpper(host: LowersHost, record: SandboxRecord): Promi
 }
 
 /** The disk may be full. Without the file it is adapted once more. */
-async function noteLowers(host: LowersHost, record: SandboxRecord, lowers: string): Promise<void> {
+async function noteLowers(host: LowersHost, record: MountedDisk, lowers: string): Promise<void> {
   await writeFile(fileOf(host, record), lowers).catch(() => undefined)
 }
 
-function fileOf({ pool }: LowersHost, record: SandboxRecord): string {
+function fileOf({ pool }: LowersHost, record: MountedDisk): string {
   return pool.path(`${diskOf(record)}/lowers`)
 }
 
 /** A copy is born at another time than what it is a copy of; both times and numbers stay over boots and mounts. */
-async function lowersOf({ pool, images }: LowersHost, { base, layers }: SandboxRecord): Promise<string> {
+async function lowersOf({ pool, images }: LowersHost, { base, layers }: MountedDisk): Promise<string> {
   const paths = layers.map((layer) => pool.path(`${layerOf(layer.checkpointId)}/upper`))
   const births = [...paths, images.pathOf(base, 'base')].map(async (path) => {
     const { ino, birthtimeNs } = await stat(path, { bigint: true })

@@ -1,5 +1,5 @@
 import { readFile, writeFile } from 'node:fs/promises'
-import { run } from '../command.ts'
+import type { Run } from '../command.ts'
 import { singleFlight } from '../../lib/async/single-flight.ts'
 import { exists } from '../exists.ts'
 import { readNow } from '../read-now.ts'
@@ -14,6 +14,7 @@ const listIntervalMs = 60_000
 
 /** The counting of btrfs behind the limits of subvolumes (qgroups, btrfs-quota(8)). */
 export class Quota {
+  readonly #run: Run
   readonly #mountDir: string
   /** The folder of the kernel's view of the file system. */
   readonly fileSystem: string
@@ -23,15 +24,16 @@ export class Quota {
   #ids = new Map<string, string>()
   #listedAt = -Infinity
 
-  private constructor(mountDir: string, uuid: string) {
+  private constructor(mountDir: string, uuid: string, run: Run) {
+    this.#run = run
     this.#mountDir = mountDir
     this.fileSystem = `/sys/fs/btrfs/${uuid}`
     this.#folder = `${this.fileSystem}/qgroups`
   }
 
-  static async of(mountDir: string): Promise<Quota> {
+  static async of(mountDir: string, run: Run): Promise<Quota> {
     const shown = await run(['btrfs', 'filesystem', 'show', mountDir])
-    return new Quota(mountDir, /uuid: ([0-9a-f-]{36})/.exec(shown)?.[1] ?? '')
+    return new Quota(mountDir, /uuid: ([0-9a-f-]{36})/.exec(shown)?.[1] ?? '', run)
   }
 
   /**
@@ -48,7 +50,7 @@ export class Quota {
   async recount(): Promise<void> {
     const lost = await readFile(`${this.#folder}/inconsistent`, 'utf8').catch(() => '0')
     // Fails when a count is under way, which is as good.
-    if (lost.trim() === '1') await run(['btrfs', 'quota', 'rescan', this.#mountDir]).catch(() => undefined)
+    if (lost.trim() === '1') await this.#run(['btrfs', 'quota', 'rescan', this.#mountDir]).catch(() => undefined)
   }
 
   /**
@@ -82,7 +84,7 @@ export class Quota {
     const now = performance.now()
     if (now - this.#listedAt < listIntervalMs) return
     this.#listedAt = now
-    const subvolumes = await run(['btrfs', 'subvolume', 'list', this.#mountDir])
+    const subvolumes = await this.#run(['btrfs', 'subvolume', 'list', this.#mountDir])
     this.#ids = new Map(
       [...subvolumes.matchAll(/^ID (\d+) .* path (.+)$/gm)].map(([, id = '', path = '']) => [path, id]),
     )
@@ -90,12 +92,12 @@ export class Quota {
 
   /** A group outlives its subvolume. One that still counts something is being emptied; removing it would lose count. */
   async removeStale(): Promise<void> {
-    const subvolumes = await run(['btrfs', 'subvolume', 'list', this.#mountDir])
+    const subvolumes = await this.#run(['btrfs', 'subvolume', 'list', this.#mountDir])
     const living = new Set([...subvolumes.matchAll(/^ID (\d+) /gm)].map((match) => match[1]))
-    const groups = await run(['btrfs', 'qgroup', 'show', '--raw', this.#mountDir])
+    const groups = await this.#run(['btrfs', 'qgroup', 'show', '--raw', this.#mountDir])
     for (const [, id = rootVolume, referenced, exclusive] of groups.matchAll(/^0\/(\d+)\s+(\d+)\s+(\d+)/gm)) {
       if (id === rootVolume || living.has(id) || referenced !== '0' || exclusive !== '0') continue
-      await run(['btrfs', 'qgroup', 'destroy', `0/${id}`, this.#mountDir]).catch(() => undefined)
+      await this.#run(['btrfs', 'qgroup', 'destroy', `0/${id}`, this.#mountDir]).catch(() => undefined)
     }
   }
 }

@@ -1,5 +1,5 @@
 import { readdir } from 'node:fs/promises'
-import { CommandError, messageOf, run } from '../command.ts'
+import { CommandError, messageOf } from '../command.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { readNow } from '../read-now.ts'
 
@@ -93,7 +93,14 @@ export class Reserve {
 
   /** Gives those blocks back, with those of the reserve, which it takes anew: nothing else may be in want of them meanwhile. */
   async giveBack(leaveBytes: number): Promise<void> {
-    await run(['fstrim', '--offset', beyondAllData, '--length', beyondAllData, this.#options.mountDir])
+    await this.#options.hostd.run([
+      'fstrim',
+      '--offset',
+      beyondAllData,
+      '--length',
+      beyondAllData,
+      this.#options.mountDir,
+    ])
     await this.extend(leaveBytes)
     // The kernel trims nothing twice.
     this.#spareBytesKept = this.#spareBytes

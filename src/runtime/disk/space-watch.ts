@@ -31,7 +31,7 @@ export interface SpaceWatchOptions {
 export interface Freezer {
   /** Freezes all sandboxes. Called with each look while the disk is full: harmless for those that are frozen. */
   freeze: () => Promise<void>
-  /** Lets those go on, or begins to: it waits for no work on them. */
+  /** Thaws them. Returns before all are thawed: it does not wait for work on a sandbox. */
   thaw: () => void
 }
 
@@ -50,7 +50,7 @@ export class SpaceWatch {
   #stall: Stall | undefined
   #fileSystem = ''
   #hasReserve = true
-  /** What was last told of a reserve that cannot be extended. */
+  /** The last reason, as it was logged, why the reserve cannot be extended. */
   #reserveFault = ''
   #timer: NodeJS.Timeout | undefined
   #isOpen = false
@@ -75,12 +75,12 @@ export class SpaceWatch {
     return { ...this.#report, state: 'failing', reason: noAnswerReason }
   }
 
-  /** Throws `no_capacity` with the reason while the disk takes no more data: for what makes some. */
+  /** For operations that write data. Throws `no_capacity` with the reason while the disk takes no more. */
   assertTakesData(): void {
     assertDiskTakesData({ disk: () => this.report })
   }
 
-  /** Throws `no_capacity` while sandboxes are frozen or cannot write, but not while space is only short: for what must write to give back. */
+  /** For operations that must write to give space back. Throws `no_capacity` while sandboxes are frozen or cannot write, not while space is short. */
   assertRuns(): void {
     if (this.report.state !== 'low') this.assertTakesData()
   }
@@ -92,7 +92,7 @@ export class SpaceWatch {
     const { blocks, bsize } = await statfs(mountDir)
     this.#fileSystem = fileSystem
     this.#reserve = new Reserve({ hostd, imageFile, mountDir, fileSystem, bytes: blocks * bsize })
-    this.#compaction = new Compaction({ mountDir, imageFile, fileSystem, log })
+    this.#compaction = new Compaction({ run: hostd.run, mountDir, imageFile, fileSystem, log })
     this.#stall = new Stall(fileSystem)
     this.#errorsBefore = await deviceErrors(fileSystem)
     this.#isOpen = true

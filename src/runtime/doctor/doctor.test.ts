@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import { openCriuWorkspace } from './criu-workspace.ts'
-import { criuSelfTest } from './criu.ts'
-import { diskPoolCheck } from './disk.ts'
+import { openCriuWorkspace } from '../criu/trial-workspace.ts'
+import { criuSelfTest } from '../criu/self-test.ts'
+import { diskPoolCheck } from '../disk/self-test.ts'
 import { checkHost, type CheckReport } from './index.ts'
-import { openScratch } from './scratch.ts'
+import { openScratch } from '../scratch.ts'
 
 const usualTmpdir = tmpdir()
 let folder: string

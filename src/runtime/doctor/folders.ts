@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path'
 import { mountOf } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import { quarantinedIn } from '../host/quarantine.ts'
-import { fails, missing, runSetup, works, type HostCheck } from './check.ts'
+import { fails, missing, runSetup, works, type HostCheck } from '../self-test.ts'
 
 const mebibyte = 1024 * 1024
 const poolMinMb = 1024

@@ -1,18 +1,19 @@
 /** Tries on this machine what the default runtime needs, and looks for engines that it could use besides. */
 import { resolveHostTool } from '../host/image-folder.ts'
-import { resultOf, type CheckReport, type DoctorOptions, type HostCheck } from './check.ts'
-import { apparmorCheck } from './confinement.ts'
-import { criuCheck, lazyMemoryCheck } from './criu.ts'
-import { diskPoolCheck, overlayCheck } from './disk.ts'
-import { tryDriver } from './driver-trial.ts'
+import { resultOf, type CheckReport, type DoctorOptions, type HostCheck } from '../self-test.ts'
+import { apparmorCheck } from '../oci/confinement.ts'
+import { criuCheck, lazyMemoryCheck } from '../criu/self-test.ts'
+import { diskPoolCheck, overlayCheck } from '../disk/self-test.ts'
+import { tryDriver } from '../host/self-test.ts'
 import { dataFolderCheck, imageChecks, imageFolderCheck, quarantineCheck, runFolderCheck } from './folders.ts'
 import { cgroupCheck, containerCheck, kernelCheck, nodeCheck, userNamespaceCheck } from './machine.ts'
-import { dnsmasqCheck, linksCheck, nftablesCheck } from './network.ts'
-import { optionalChecks, runcCheck } from './programs.ts'
-import { runcFixesCheck } from './runc-fixes.ts'
+import { dnsmasqCheck, linksCheck, nftablesCheck } from '../network/self-test.ts'
+import { runcCheck } from '../oci/self-test.ts'
+import { optionalChecks } from './programs.ts'
+import { runcFixesCheck } from '../oci/runc-fixes.ts'
 import { warmPoolCheck } from './warm-pool.ts'
 
-export { works, type CheckReport, type HostCheck } from './check.ts'
+export { works, type CheckReport, type HostCheck } from '../self-test.ts'
 export { harmlessChecks, inspectHost } from './inspect.ts'
 
 /**

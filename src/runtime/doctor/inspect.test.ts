@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { works, type CheckResult, type HostCheck } from './check.ts'
+import { works, type CheckResult, type HostCheck } from '../self-test.ts'
 import { inspectHost } from './inspect.ts'
 
 const options = { imageDir: '/nowhere', dataDir: '/nowhere' }

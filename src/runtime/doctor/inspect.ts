@@ -1,9 +1,9 @@
 import { singleFlight } from '../../lib/async/single-flight.ts'
 import { withTimeout } from '../../lib/async/timeout.ts'
-import { fails, resultOf, type CheckReport, type DoctorOptions, type HostCheck } from './check.ts'
+import { fails, resultOf, type CheckReport, type DoctorOptions, type HostCheck } from '../self-test.ts'
 import { dataFolderCheck, imageChecks, imageFolderCheck, quarantineCheck, runFolderCheck } from './folders.ts'
 import { cgroupCheck, containerCheck, kernelCheck, nodeCheck, userNamespaceCheck } from './machine.ts'
-import { dnsmasqCheck, linksCheck, nftablesCheck } from './network.ts'
+import { dnsmasqCheck, linksCheck, nftablesCheck } from '../network/self-test.ts'
 
 /**
  * The checks that may run beside a server: they read, or try something in namespaces that end with the program. None makes a mount,

@@ -3,7 +3,7 @@ import { readFile, readlink } from 'node:fs/promises'
 import { release } from 'node:os'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import { fails, missing, works, type HostCheck } from './check.ts'
+import { fails, missing, works, type HostCheck } from '../self-test.ts'
 
 /** The first namespaces of a kernel have fixed numbers: PROC_PID_INIT_INO and PROC_USER_INIT_INO of linux/proc_ns.h. */
 const hostNamespaces = ['pid:[4026531836]', 'user:[4026531837]'] as const

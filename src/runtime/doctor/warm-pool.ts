@@ -1,6 +1,6 @@
 import { availableParallelism, totalmem } from 'node:os'
 import { defaultWarmPoolSize, warmMemoryPercent, warmSandboxesPerCore } from '../warm-pool-size.ts'
-import { works, type HostCheck } from './check.ts'
+import { works, type HostCheck } from '../self-test.ts'
 
 /** Tells how many sandboxes wait for an owner, and why. It is never a fault of the machine. */
 export const warmPoolCheck: HostCheck = {

@@ -4,13 +4,11 @@ import type { z } from 'zod'
 import {
   attachSchema,
   configureSchema,
-  frameKind,
   type GuestProcess,
   type GuestSystemProcess,
   helloSchema,
   listenersSchema,
   okSchema,
-  outputEndSchema,
   portsSchema,
   processAnswerSchema,
   processSchema,
@@ -34,9 +32,10 @@ import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { BodyBudget } from '../../lib/body-budget.ts'
 import { defined } from '../../lib/defined.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
-import { asleep, GuestConnection, nonsense, parseValue, type Timeouts } from './connection.ts'
+import { asleep, GuestConnection, type Timeouts } from './connection.ts'
 import { openFile } from './download.ts'
-import { type Collection, collecting, type Items, listFolder, processListings, readEntries } from './listings.ts'
+import { type Collection, type Items, listFolder, processListings, readEntries } from './listings.ts'
+import { acknowledge, readOutput, readOutputFrames } from './output.ts'
 import { fileStat, processInfo, systemProcess } from './port-values.ts'
 import { storeFile } from './upload.ts'
 
@@ -66,8 +65,6 @@ const idleTimeoutMs = 60_000
 const collectTimeoutMs = 5 * 60_000
 /** The removal of a large tree takes minutes. */
 const removeTimeoutMs = 10 * 60_000
-/** The most that a guest retains of a stream, and the most that it reads beyond at the end of a process. */
-const outputBytesMax = 18 * 1024 * 1024
 const processItems: Items<GuestProcess, ProcessInfo> = {
   schema: processSchema,
   convert: processInfo,
@@ -324,76 +321,4 @@ async function useUp<T>(connection: GuestConnection, use: Use<T>): Promise<T> {
   const result = await use(connection)
   connection.close()
   return result
-}
-
-async function readOutput(
-  connection: GuestConnection,
-  processId: string,
-  timeouts: Timeouts,
-  bytesMax?: number,
-): Promise<ProcessOutput> {
-  const request = { op: 'output', id: processId, bytesMax }
-  await connection.ask(request, okSchema, { timeoutMs: timeouts.answerMs })
-  return readOutputFrames(connection, timeouts)
-}
-
-/** Has the guest release a process whose output was read; false when it may not have done so. */
-async function acknowledge(connection: GuestConnection, timeouts: Timeouts): Promise<boolean> {
-  const wait = { timeoutMs: timeouts.answerMs }
-  try {
-    await connection.send(frameKind.acknowledge, Buffer.alloc(0), wait)
-    // The guest closes after the release.
-    await connection.readFrame(wait)
-    return false
-  } catch {
-    return connection.frozen === undefined
-  }
-}
-
-async function readOutputFrames(
-  connection: GuestConnection,
-  timeouts: Timeouts,
-  bytesMax = Infinity,
-): Promise<ProcessOutput> {
-  const [stdout, stderr] = [new Gathered(), new Gathered()]
-  const wait = collecting(timeouts)
-  for (;;) {
-    const { kind, payload } = await connection.readFrame(wait())
-    if (kind === frameKind.end) {
-      const { truncated } = await parseValue(payload, outputEndSchema)
-      return { stdout: stdout.bytes, stderr: stderr.bytes, truncated }
-    }
-    if (kind !== frameKind.stdout && kind !== frameKind.stderr) throw nonsense('a frame of another operation')
-    // Eight bytes of offset come first; a frame without data is a violation.
-    if (payload.length <= 8) throw nonsense('output of an impossible size')
-    const stream = kind === frameKind.stdout ? stdout : stderr
-    stream.append(payload.subarray(8))
-    if (stdout.length + stderr.length > bytesMax) throw nonsense('more output than was asked for')
-  }
-}
-
-/** One buffer for output that arrives in pieces: many tiny ones would cost far more than their bytes. */
-class Gathered {
-  #space = Buffer.alloc(0)
-  #length = 0
-
-  get length(): number {
-    return this.#length
-  }
-
-  get bytes(): Buffer {
-    return this.#space.subarray(0, this.#length)
-  }
-
-  append(part: Buffer): void {
-    const length = this.#length + part.length
-    if (length > outputBytesMax) throw nonsense('output of an impossible size')
-    if (length > this.#space.length) {
-      const larger = Buffer.allocUnsafe(Math.min(Math.max(length, 2 * this.#space.length), outputBytesMax))
-      this.#space.copy(larger, 0, 0, this.#length)
-      this.#space = larger
-    }
-    part.copy(this.#space, this.#length)
-    this.#length = length
-  }
 }

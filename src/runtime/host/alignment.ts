@@ -1,30 +1,41 @@
 import type { Alignment, Difference, SandboxSpec, SandboxVolume } from '../../sandbox/ports/runtime-driver.ts'
 import { defined } from '../../lib/defined.ts'
+import type { Network } from '../network/index.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { readNow } from '../read-now.ts'
-import type { OpenHost } from './context.ts'
-import { alignLimits } from './limits.ts'
+import type { Inventory } from './inventory.ts'
+import type { Limits } from './limits.ts'
+import type { RunningSandboxes } from './running.ts'
 import type { SandboxRecord } from './records.ts'
 import { mountedVolumes } from './volumes.ts'
+
+interface AlignHost {
+  inventory: Inventory
+  running: RunningSandboxes
+  limits: Limits
+  network: Network
+}
 
 /**
  * See `RuntimeDriver.align`. What a sandbox has is read from where the kernel keeps it: its control groups, the quota of its disk, its
  * tables of mounts and addresses. What cannot change once it runs is not looked at: its host name was set before its first process
  * ran, and nothing inside may set another.
  */
-export async function alignSandbox(host: OpenHost, spec: SandboxSpec): Promise<Alignment> {
-  const { inventory, running } = host
+export async function alignSandbox(
+  { inventory, running, limits, network }: AlignHost,
+  spec: SandboxSpec,
+): Promise<Alignment> {
   const record = inventory.sandbox(spec.id)
   const process = running.runs.get(spec.id)
   if (process === undefined || !running.isUp(spec.id)) return { differences: [] }
-  const { differences, memoryMb } = await alignLimits(host, record, spec)
-  differences.push(...(await alignNetwork(host, record, process)), ...wrongVolumes(process, spec.volumes ?? []))
+  const { differences, memoryMb } = await limits.align(record, spec)
+  differences.push(...(await alignNetwork(network, record, process)), ...wrongVolumes(process, spec.volumes ?? []))
   return { differences, ...defined({ keptMemoryMb: memoryMb === spec.memoryMb ? undefined : memoryMb }) }
 }
 
 /** Its link and its address; `attach` makes what is not there. */
 async function alignNetwork(
-  { network }: OpenHost,
+  network: Network,
   { slot }: SandboxRecord,
   process: ProcessIdentity,
 ): Promise<Difference[]> {

@@ -5,9 +5,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../../lib/async/retry.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { allDone } from '../cleanup.ts'
-import { run } from '../command.ts'
-import { backupsFolder, memoryFolder, templatesFolder } from '../disk/index.ts'
-import { changesMax, type DriverContext } from './context.ts'
+import { backupsFolder, memoryFolder, templatesFolder, type DiskPool } from '../disk/index.ts'
+import type { HostNames } from '../host-names.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { changesMax } from './context.ts'
 
 /** The kernel commits snapshots that are made at the same time together. */
 const snapshotsAtOnce = 16
@@ -63,6 +64,14 @@ interface Listed {
   createdIn: number
 }
 
+interface BackupOptions {
+  names: HostNames
+  hostd: HostTool
+  pool: DiskPool
+  /** See `createContext`. */
+  changes: Semaphore
+}
+
 /**
  * The snapshots from which backups copy. States of one:
  *
@@ -74,10 +83,10 @@ interface Listed {
  * Memory is frozen before disks: where it has all images of a dump, the processes had stopped before their disk was frozen.
  */
 export class PoolBackups {
-  readonly #context: DriverContext
+  readonly #options: BackupOptions
 
-  constructor(context: DriverContext) {
-    this.#context = context
+  constructor(options: BackupOptions) {
+    this.#options = options
   }
 
   /** Calls `during` in the moment of the cut; `heldMs` says how long changes waited. `last` is what the last backup has, by path. Throws `no_capacity` when the pool is full, and `conflict`. */
@@ -85,7 +94,7 @@ export class PoolBackups {
     last: Readonly<Record<string, Copied>>,
     during: () => Promise<Result>,
   ): Promise<{ cut: Cut; result: Result; heldMs: number }> {
-    const { pool, changes } = this.#context
+    const { pool, changes } = this.#options
     // The flush below finds little left.
     await pool.flush()
     const take = async () => {
@@ -126,7 +135,7 @@ export class PoolBackups {
    */
   async removeDrafts(): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
-      const removals = (await this.#drafts()).map((name) => this.#context.pool.remove(`${backupsFolder}/${name}`))
+      const removals = (await this.#drafts()).map((name) => this.#options.pool.remove(`${backupsFolder}/${name}`))
       const failed = (await Promise.allSettled(removals)).find((result) => result.status === 'rejected')
       if (failed === undefined) return
       if (attempt === removalAttempts) throw failed.reason
@@ -136,7 +145,7 @@ export class PoolBackups {
 
   /** Removes snapshots of backups before the last one. */
   async removeAllBut(ids: readonly string[]): Promise<void> {
-    const { pool } = this.#context
+    const { pool } = this.#options
     const wanted = new Set(ids)
     const others = (await pool.list(backupsFolder)).filter((name) => !wanted.has(name))
     const semaphore = new Semaphore({ permits: snapshotsAtOnce })
@@ -172,21 +181,21 @@ export class PoolBackups {
       const generation = byPath.get(`${backupsFolder}/${draftOf(id)}`)?.createdIn ?? 0
       return [{ ...facts, generation, id, isNew: true }]
     })
-    const kept = (await this.#context.pool.list(backupsFolder)).filter((name) => !name.startsWith(draftPrefix))
-    return { subvolumes, records: await this.#records(), kept, folder: this.#context.pool.path(backupsFolder) }
+    const kept = (await this.#options.pool.list(backupsFolder)).filter((name) => !name.startsWith(draftPrefix))
+    return { subvolumes, records: await this.#records(), kept, folder: this.#options.pool.path(backupsFolder) }
   }
 
   /** Returns the id of a new snapshot. */
   async #freeze(path: string): Promise<string> {
     const id = randomBytes(8).toString('hex')
-    await this.#context.pool.snapshotWithin(path, `${backupsFolder}/${draftOf(id)}`)
+    await this.#options.pool.snapshotWithin(path, `${backupsFolder}/${draftOf(id)}`)
     return id
   }
 
   async #list(options: readonly string[] = []): Promise<Listed[]> {
     const columns = ['-c', '-g', '-q', '-u']
-    const argv = ['btrfs', 'subvolume', 'list', ...columns, ...options, this.#context.pool.path('')] as const
-    const table = await run(argv, { timeoutMs: listTimeoutMs })
+    const argv = ['btrfs', 'subvolume', 'list', ...columns, ...options, this.#options.pool.path('')] as const
+    const table = await this.#options.hostd.run(argv, { timeoutMs: listTimeoutMs })
     const rows = table.matchAll(/^ID (\d+) gen (\d+) cgen (\d+) .*?parent_uuid (\S+) +uuid (\S+) path (.+)$/gm)
     return [...rows].map(([, number = '', generation, createdIn, parentUuid = '-', uuid = '', path = '']) => ({
       path,
@@ -200,15 +209,18 @@ export class PoolBackups {
 
   /** In bytes, by the number of the subvolume. */
   async #limits(): Promise<Map<string, number>> {
-    const table = await run(['btrfs', 'qgroup', 'show', '-r', '--raw', this.#context.pool.path('')], {
-      timeoutMs: listTimeoutMs,
-    })
+    const table = await this.#options.hostd.run(
+      ['btrfs', 'qgroup', 'show', '-r', '--raw', this.#options.pool.path('')],
+      {
+        timeoutMs: listTimeoutMs,
+      },
+    )
     const rows = table.matchAll(/^0\/(\d+)\s+\d+\s+\d+\s+(\d+)/gm)
     return new Map([...rows].map(([, number = '', bytes]) => [number, Number(bytes)]))
   }
 
   async #records(): Promise<Cut['records']> {
-    const { dataDir } = this.#context.names
+    const { dataDir } = this.#options.names
     const records: Cut['records'] = []
     for (const folder of recordFolders) {
       const names = await readdir(`${dataDir}/${folder}`).catch(() => [])
@@ -220,11 +232,11 @@ export class PoolBackups {
   }
 
   async #drafts(): Promise<string[]> {
-    return (await this.#context.pool.list(backupsFolder)).filter((name) => name.startsWith(draftPrefix))
+    return (await this.#options.pool.list(backupsFolder)).filter((name) => name.startsWith(draftPrefix))
   }
 
   #path(name: string): string {
-    return this.#context.pool.path(`${backupsFolder}/${name}`)
+    return this.#options.pool.path(`${backupsFolder}/${name}`)
   }
 }
 

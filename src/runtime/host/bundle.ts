@@ -2,14 +2,18 @@ import { createHash } from 'node:crypto'
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, withinRun } from '../cleanup.ts'
+import { diskOf, type DiskPool, type InodeTemplates, layerOf } from '../disk/index.ts'
 import { HostdError } from '../hostd/index.ts'
 import type { HostNames } from '../host-names.ts'
-import { gatewayName, type Subnet } from '../network/index.ts'
+import type { HostTool } from '../hostd/index.ts'
+import type { Lxcfs } from '../lxcfs.ts'
+import { gatewayName, type Network, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
-import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
-import type { OpenHost } from './context.ts'
-import { makeLimitFiles } from './limit-files.ts'
+import { containerConfig, type HostTraits, idsPerSandbox } from '../oci/container-config.ts'
+import type { ImageFolder } from './image-folder.ts'
+import type { LimitFiles } from './limit-files.ts'
 import type { SandboxRecord } from './records.ts'
 import { mountVolumes } from './volumes.ts'
 
@@ -17,38 +21,56 @@ const guestDirBytes = 65_536
 const guestDirInodes = 64
 /** A process that holds one of these files open is only restored where the file is as long as it was, also in another subnet. */
 const [hostsBytes, resolvConfBytes] = [256, 64]
-const mebibyte = 1024 * 1024
 const busyTimeoutMs = 1_000
 const busyPollMs = 10
 
+interface DisksHost {
+  pool: DiskPool
+  templates: InodeTemplates
+}
+
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
-export async function makeDisk(host: OpenHost, record: SandboxRecord): Promise<void> {
+export async function makeDisk({ pool, templates }: DisksHost, record: SandboxRecord): Promise<void> {
   const disk = diskOf(record)
   const above = record.layers[0]?.inodeEnd
-  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.templates.above(above))
-  const upper = host.pool.path(`${disk}/upper`)
-  await Promise.all([mkdir(upper, { mode: 0o755 }), mkdir(host.pool.path(`${disk}/work`), { mode: 0o700 })])
+  await pool.createSubvolume(disk, above === undefined ? undefined : await templates.above(above))
+  const upper = pool.path(`${disk}/upper`)
+  await Promise.all([mkdir(upper, { mode: 0o755 }), mkdir(pool.path(`${disk}/work`), { mode: 0o700 })])
   await chmod(upper, 0o755)
   await chown(upper, record.rangeStart, record.rangeStart)
 }
 
-export function limitDisk(host: OpenHost, record: SandboxRecord, diskMb: number): Promise<void> {
-  return host.pool.limit(diskOf(record), diskMb * mebibyte)
+/** What a bundle is made with. */
+export interface BundleHost {
+  names: HostNames
+  images: ImageFolder
+  network: Network
+  traits: HostTraits
+  hostd: HostTool
+  cgroups: Cgroups
+  lxcfs: Lxcfs
+  pool: DiskPool
+  limitFiles: LimitFiles
 }
 
 /** The folder in `/run` from which the runtime starts the sandbox. `diskBytes`: what its disk holds, as far as that is known. The disk must exist when `mountRoot` is called. */
 export async function makeBundle(
-  host: OpenHost,
+  host: BundleHost,
   record: SandboxRecord,
   spec: SandboxSpec,
   diskBytes = 0,
 ): Promise<void> {
-  if (host.traits.apparmorProfile !== undefined) await loadProfile()
+  if (host.traits.apparmorProfile !== undefined) await loadProfile(host.hostd.run)
   await withinRun(writeBundle(host, record, spec, diskBytes))
 }
 
-async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, diskBytes: number): Promise<void> {
-  const { names, images, network, traits, hostd, cgroups, lxcfs } = host
+async function writeBundle(
+  host: BundleHost,
+  record: SandboxRecord,
+  spec: SandboxSpec,
+  diskBytes: number,
+): Promise<void> {
+  const { names, images, network, traits, hostd, cgroups, lxcfs, limitFiles } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
@@ -68,7 +90,7 @@ async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxS
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
     mountVolumes(host, record, volumes),
-    makeLimitFiles(host, spec, diskBytes),
+    limitFiles.make(spec, diskBytes),
     hostd.runTool({
       op: 'mount-tmpfs',
       target: `${folder}/run`,
@@ -88,8 +110,10 @@ export async function closeGuestDir(names: HostNames, sandboxId: string): Promis
 export class DiskBusy extends Error {}
 
 /** Mounts the root: the sandbox's own writes over its layers over the base, all in the sandbox's id range. Throws `DiskBusy`. */
-export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<void> {
-  const { names, pool, images, hostd } = host
+export async function mountRoot(
+  { names, pool, images, hostd }: Pick<BundleHost, 'names' | 'pool' | 'images' | 'hostd'>,
+  record: SandboxRecord,
+): Promise<void> {
   const layers = record.layers.map((layer) => ({
     start: layer.rangeStart,
     path: pool.path(`${layerOf(layer.checkpointId)}/upper`),
@@ -115,19 +139,6 @@ export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<
     }
     await sleep(busyPollMs)
   }
-}
-
-export function diskOf(record: SandboxRecord): string {
-  return `sandboxes/${record.disk ?? record.id}`
-}
-
-export function layerOf(checkpointId: string): string {
-  return `layers/${checkpointId}`
-}
-
-/** What is known of a layer of an image, beside its files; see `image/importer.ts`. `layer` is absolute. */
-export function noteOf(layer: string): string {
-  return `${layer}/layer.json`
 }
 
 /** Files that differ from sandbox to sandbox. They are mounted read-only, never written through a hostile root. */

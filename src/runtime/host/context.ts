@@ -2,27 +2,36 @@ import { mkdirSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskRates } from '../cgroups/disk-rates.ts'
-import type { Cgroups } from '../cgroups/index.ts'
+import { Cgroups } from '../cgroups/index.ts'
+import { WorkGroups } from '../cgroups/work-groups.ts'
 import { LazyMemory } from '../criu/lazy-memory.ts'
-import type { CriuProgram } from '../criu/program.ts'
-import { DiskPool, type InodeTemplates } from '../disk/index.ts'
+import { findCriu, type CriuProgram } from '../criu/program.ts'
+import { allowUserfaultfd } from '../criu/userfaultfd.ts'
+import { DiskPool, InodeTemplates, templatesFolder } from '../disk/index.ts'
 import { SpaceWatch } from '../disk/space-watch.ts'
+import { HostNames } from '../host-names.ts'
+import { Hostd } from '../hostd/index.ts'
+import { Lxcfs } from '../lxcfs.ts'
+import { Network, Subnet } from '../network/index.ts'
 import { ImageImporter } from '../oci-image/importer.ts'
 import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
 import { Registries, type Registry } from '../oci-image/registry.ts'
-import { HostNames } from '../host-names.ts'
-import type { WorkGroups } from '../cgroups/work-groups.ts'
-import { Lxcfs } from '../lxcfs.ts'
-import { Hostd } from '../hostd/index.ts'
-import { Network, Subnet } from '../network/index.ts'
-import type { HostTraits } from '../oci/container-config.ts'
+import { findTraits } from '../oci/container-config.ts'
 import type { CreateOciRuntime } from '../oci/oci-runtime.ts'
 import { Connections } from './connections.ts'
+import { FirstStart } from './first-start.ts'
 import { ImageFolder } from './image-folder.ts'
+import { InPlace } from './in-place.ts'
 import { Inventory } from './inventory.ts'
+import { Launcher } from './launcher.ts'
+import { LimitFiles } from './limit-files.ts'
+import { Limits } from './limits.ts'
 import { livenessTimes, type LivenessTimes } from './liveness.ts'
 import { RunningSandboxes } from './running.ts'
+import { MemorySaver } from './save-memory.ts'
+import { Supervisor } from './supervisor.ts'
 
 /** More boots than this at once only wait longer for their guests. */
 const bootsAtOnce = Math.max(4, 2 * availableParallelism())
@@ -61,63 +70,42 @@ export interface OciDriverOptions {
   log?: (message: string) => void
 }
 
-/** The dependencies that the files of a driver share, open or not. */
+/** What a driver has while it is closed too. */
 export type DriverContext = ReturnType<typeof createContext>
 
-/** The same while the driver is open. */
-export interface OpenHost extends DriverContext {
-  cgroups: Cgroups
-  work: WorkGroups
-  criu: CriuProgram
-  traits: HostTraits
-  templates: InodeTemplates
-  lock: AsyncDisposable
-}
-
-/** Throws `invalid_request` for an illegal subnet. */
+/** Constructs that, without touching the host, but for the data directory. Throws `invalid_request` for an illegal subnet. */
 export function createContext(options: OciDriverOptions) {
-  const { dataDir, imageDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
+  const { dataDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const names = new HostNames(dataDir)
   const { hash, runDir, sandboxesDir } = names
-  const subnet = new Subnet(options.subnet)
-  const network = new Network({ hash, subnet, runDir, leaveHostFirewall, log })
-  const hostd = new Hostd({ socket: names.hostdSocket, log })
-  const changes = new Semaphore({ permits: changesMax })
-  const pool = new DiskPool({
-    hostd,
-    imageFile: names.poolFile,
-    mountDir: names.poolDir,
-    bytes: diskPoolBytes,
-    changes,
-  })
-  const runtime = options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd })
+  const pooled = { imageFile: names.poolFile, mountDir: names.poolDir }
   const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
-  const lxcfs = new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log })
-  const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
+  /**
+   * Whoever writes a record, or makes or removes a subvolume, has a permit meanwhile, and nothing of the kind begins within one. A backup takes
+   * all of them for its cut (`backup-cut.ts`).
+   */
+  const changes = new Semaphore({ permits: changesMax })
+  const subnet = new Subnet(options.subnet)
+  const hostd = new Hostd({ socket: names.hostdSocket, log })
+  const network = new Network({ hash, subnet, runDir, leaveHostFirewall, run: hostd.run, log })
+  const pool = new DiskPool({ ...pooled, hostd, bytes: diskPoolBytes, changes })
   return {
-    images: new ImageFolder(imageDir),
     names,
-    hostd,
-    runtime,
-    pool,
-    space: new SpaceWatch({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, log }),
+    images: new ImageFolder(options.imageDir),
     network,
-    /**
-     * Whoever writes a record, or makes or removes a subvolume, has a permit meanwhile, and nothing of the kind begins within one. A backup takes
-     * all of them for its cut (`backup-cut.ts`).
-     */
+    hostd,
+    pool,
     changes,
+    space: new SpaceWatch({ ...pooled, hostd, log }),
+    runtime: options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd }),
+    lxcfs: new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log }),
     inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, changes, log }),
-    running: new RunningSandboxes({ names, hostd, runtime, network, lazy, lxcfs }),
-    lazy,
-    lxcfs,
-    importer: new ImageImporter({
-      limits: imageLimits,
-      registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
-    }),
+    imageLimits,
+    registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
     connections: new Connections(),
     diskRates: options.diskRates,
+    lazyBytesMin: options.lazyMemoryBytesMin ?? lazyBytesMinDefault,
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,
     livenessTimes: options.livenessTimes ?? livenessTimes,
@@ -127,4 +115,50 @@ export function createContext(options: OciDriverOptions) {
     semaphore: new Semaphore({ permits: bootsAtOnce }),
     log,
   }
+}
+
+/** What a driver has while it is open. */
+export type OpenHost = DriverContext & Awaited<ReturnType<typeof assemble>> & { lock: AsyncDisposable }
+
+/** Finds out what the host can do, and constructs with that what a driver consists of, each part below those that use it. */
+export async function assemble(context: DriverContext, hostTool: string, onExit: (exit: SandboxExit) => void) {
+  const { names, hostd, lxcfs, runtime, images, pool, network, inventory, semaphore, locks, log } = context
+  const { space, connections } = context
+  const lazy = new LazyMemory(hostd, pool, context.lazyBytesMin)
+  const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context, lazy)])
+  const traits = await findTraits(cgroups, hostd.run, log)
+  const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
+  const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
+
+  const stores = { pool, templates, images, inventory, log }
+  const importer = new ImageImporter({
+    ...{ pool, templates, images, hostd, work, log },
+    ...{ records: inventory, limits: context.imageLimits, registries: context.registries },
+  })
+  const limitFiles = new LimitFiles({ names, traits })
+  const limits = new Limits({ lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
+  const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
+  const running = new RunningSandboxes(machine)
+  const supervisor = new Supervisor({
+    ...{ ...machine, inventory, running, space, connections, locks },
+    ...{ livenessTimes: context.livenessTimes, onExit },
+  })
+  const launcher = new Launcher({
+    ...{ ...machine, templates, inventory, limitFiles, limits, running, semaphore },
+    removeUnused: () => supervisor.removeUnused(),
+  })
+  const memory = new MemorySaver({ ...machine, work, inventory, running, connections, semaphore })
+  const firstStart = new FirstStart({ ...stores, network, running, limits, launcher })
+  const inPlace = new InPlace({ ...stores, hostd, running, limits, memory, launcher, criu })
+  return {
+    ...{ cgroups, criu, traits, templates, work, lazy, importer },
+    ...{ limitFiles, limits, running, supervisor, launcher, memory, firstStart, inPlace },
+  }
+}
+
+async function criuOf({ runtime, images, log }: DriverContext, lazy: LazyMemory): Promise<CriuProgram> {
+  if (!runtime.canCheckpoint) return { path: undefined, reason: `the runtime ${runtime.name} saves no memory` }
+  const criu = await findCriu(images.path, runtime)
+  if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
+  return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
 }

@@ -1,13 +1,25 @@
 import { readdir } from 'node:fs/promises'
 import { endCriu, endStrayTools } from '../cleanup.ts'
-import type { OpenHost } from './context.ts'
+import type { DiskPool } from '../disk/index.ts'
+import type { HostNames } from '../host-names.ts'
+import type { HostTool } from '../hostd/index.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import type { RunningSandboxes } from './running.ts'
+
+interface FailedHost {
+  names: HostNames
+  hostd: HostTool
+  runtime: OciRuntime
+  pool: DiskPool
+  running: RunningSandboxes
+  log: (message: string) => void
+}
 
 /**
  * Ends all sandboxes of a pool that an error of the disk has made read-only, and unmounts it. Only a new mount can be written to, and
  * there is none while something uses the old one. Disks then are as btrfs has last committed them. Throws `unavailable`.
  */
-export async function leaveFailedPool(host: OpenHost): Promise<void> {
-  const { names, hostd, runtime, cgroups, pool, running, log } = host
+export async function leaveFailedPool({ names, hostd, runtime, pool, running, log }: FailedHost): Promise<void> {
   // Some may have been cut off before the runtime knew them, some after it forgot them.
   const ids = new Set([...(await runtime.list()), ...(await readdir(names.sandboxesDir))])
   log(
@@ -15,6 +27,6 @@ export async function leaveFailedPool(host: OpenHost): Promise<void> {
   )
   await endStrayTools(hostd, [names.runDir, names.poolFile])
   await endCriu(hostd, [names.runDir])
-  for (const id of ids) await running.stop(cgroups, id, undefined)
+  for (const id of ids) await running.stop(id, undefined)
   await pool.abandon()
 }

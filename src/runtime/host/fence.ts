@@ -3,7 +3,6 @@ import { ServiceError } from '../../errors.ts'
 import { bootId } from '../process.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { allDone, reportOf } from '../cleanup.ts'
-import type { DriverContext } from './context.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from './records.ts'
 
@@ -36,9 +35,16 @@ export async function removeFence(pool: Pick<DiskPool, 'path'>, record: SandboxR
   await rm(pool.path(fenceOf(record)), { force: true })
 }
 
+/** Where saved memory is, and who names it. */
+interface MemoryHost {
+  pool: Pick<DiskPool, 'has' | 'path'>
+  inventory: Pick<Inventory, 'sandboxes'>
+  log: (message: string) => void
+}
+
 /** Drops saved memory that may not belong to the disk any more. Returns the record in force: without it, or unchanged. */
 export async function dropStaleMemory(
-  { pool, inventory, log }: Pick<DriverContext, 'pool' | 'inventory' | 'log'>,
+  { pool, inventory, log }: MemoryHost,
   record: SandboxRecord,
 ): Promise<SandboxRecord> {
   const { memory, ...diskAlone } = record
@@ -71,7 +77,7 @@ export async function clearResuming(sandboxes: Records<SandboxRecord>, id: strin
 }
 
 /** The error of a wake that failed after the processes had gone on, which costs the memory. */
-export function onDiskAlone(host: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
+export function onDiskAlone(host: Pick<MemoryHost, 'log'>, id: string, error: unknown): ServiceError {
   const words = { failed: `waking sandbox ${id}`, fallback: 'the sandbox could not be started' }
   const { code, message } = reportOf(host, error, words)
   const consequence = 'its processes had gone on already and were ended, the next wake starts it anew on its disk'

@@ -2,13 +2,15 @@ import { randomUUID } from 'node:crypto'
 import { dirname } from 'node:path'
 import { isServiceError } from '../../errors.ts'
 import type { DirectoryEntry, Guest } from '../../sandbox/ports/guest.ts'
+import type { Cgroups } from '../cgroups/index.ts'
 import type { ForkSign } from '../criu/restore.ts'
 import { createGuest } from '../guest-client/index.ts'
+import { hostToolIn, type HostNames } from '../host-names.ts'
+import type { Hostd } from '../hostd/index.ts'
 import { rootPath } from '../oci/container-config.ts'
 import type { ProcessIdentity } from '../process.ts'
-import type { DriverContext, OpenHost } from './context.ts'
 import { dialSocket } from './dial.ts'
-import { hostToolIn } from './image-folder.ts'
+import type { ImageFolder } from './image-folder.ts'
 import type { SandboxRecord } from './records.ts'
 
 /** Programs of a sandbox that run in a fork of it, and after a restore in place, before its other processes go on. */
@@ -24,15 +26,26 @@ const outputBytesMax = 64 * 1024
 const messageCharsMax = 200
 const executable = 0o111
 
+export interface ForkHost {
+  images: ImageFolder
+  cgroups: Cgroups
+  names: HostNames
+  hostd: Hostd
+  log: (message: string) => void
+}
+
 /** What a restore is to do before the processes of a fork go on. */
-export function forkSign({ images, cgroups, names }: OpenHost, { id, generation }: SandboxRecord): ForkSign {
+export function forkSign(
+  { images, cgroups, names }: Pick<ForkHost, 'images' | 'cgroups' | 'names'>,
+  { id, generation }: SandboxRecord,
+): ForkSign {
   const groups = cgroups.memberFiles(names.cgroup(id)).map((file) => dirname(file))
   return { hostTool: hostToolIn(images.path), generation, hooksDir, groups }
 }
 
-/** Has `/run/atoll/fork-generation` say what the record says. Harmless where it does. A sandbox is of use without. */
+/** Writes `/run/atoll/fork-generation` as the record has it. A repeat is harmless. A failure is only logged: the sandbox works without it. */
 export async function showGeneration(
-  { hostd, log }: DriverContext,
+  { hostd, log }: Pick<ForkHost, 'hostd' | 'log'>,
   { id, rangeStart, generation }: SandboxRecord,
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
@@ -46,8 +59,10 @@ export async function showGeneration(
  * Runs the hooks one after the other, as root of the sandbox, then lets its other processes go on. Returns what failed, in words; a
  * sandbox whose hooks fail is there all the same.
  */
-export async function runForkHooks(host: OpenHost, { id, generation }: SandboxRecord): Promise<string | undefined> {
-  const { hostd, names, cgroups, log } = host
+export async function runForkHooks(
+  { hostd, names, cgroups, log }: Omit<ForkHost, 'images'>,
+  { id, generation }: SandboxRecord,
+): Promise<string | undefined> {
   try {
     const guest = createGuest((signal) => dialSocket(hostd, names.guestSocket(id), signal))
     const failures = await failuresOf(guest, { ATOLL_FORK_GENERATION: generation })

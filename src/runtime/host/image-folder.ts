@@ -5,6 +5,7 @@ import { hostdProtocol } from '../../protocol/hostd.ts'
 import { defined } from '../../lib/defined.ts'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
+import { hostToolIn } from '../host-names.ts'
 
 const namePattern = /^[a-z0-9][a-z0-9._-]{0,63}$/
 /** The part of an image that is mounted. */
@@ -84,11 +85,6 @@ export class ImageFolder {
     const isNamed = namePattern.test(name) && (await realpath(`${this.path}/${name}`).catch(() => '')) === folder
     return isNamed ? name : inside(folder, kind)
   }
-}
-
-/** The program `atoll-hostd`, by the link that setup maintains. */
-export function hostToolIn(imageDir: string): string {
-  return `${imageDir}/hostd/atoll-hostd`
 }
 
 /** The real path of that program: an upgrade does not change it. Throws `unavailable`. */

@@ -2,9 +2,9 @@ import { ServiceError, isServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes, pagesBytes } from '../criu/image-files.ts'
 import { assertProcessorFits } from '../criu/restore.ts'
-import type { DiskPool } from '../disk/index.ts'
+import { type DiskPool, diskOf, layerOf } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { bootId } from '../process.ts'
-import { diskOf, layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
 const mebibyte = 1024 * 1024
@@ -48,7 +48,7 @@ export async function causeOf(pool: IntegrityPool, memory: SavedMemory, error: u
  * too large for the sandbox. `criu` is the program that restores it.
  */
 export async function assertStartable(
-  pool: DiskPool,
+  { pool, hostd }: { pool: DiskPool; hostd: HostTool },
   checkpoint: CheckpointRecord,
   { memoryMb }: Pick<SandboxSpec, 'memoryMb'>,
   criu?: string,
@@ -61,7 +61,7 @@ export async function assertStartable(
   if (!(await hasMemory(pool, memory))) {
     throw new ServiceError('memory_not_restorable', `the memory of checkpoint ${id} is incomplete`)
   }
-  if (criu !== undefined) await assertProcessorFits(criu, pool.path(memory.folder))
+  if (criu !== undefined) await assertProcessorFits(hostd.run, criu, pool.path(memory.folder))
   const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)
   if (pagesMb > memoryMb) {
     const message = `checkpoint ${id} holds ${pagesMb} MB of memory, and the sandbox may have ${memoryMb} MB`

@@ -5,10 +5,9 @@ import { tmpdir } from 'node:os'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../../errors.ts'
-import type { DiskPool } from '../disk/index.ts'
+import { type DiskPool, layerOf } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
 import { basedOn, type CheckpointRecord, type SandboxRecord } from './records.ts'
 import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
@@ -47,6 +46,7 @@ class World {
     }
     this.#pool = { path, list: (relative) => readdir(path(relative)), remove }
     const hostd: HostTool = {
+      run: () => assert.fail('no program is run'),
       runTool: async (request) => {
         assert.ok(request.op === 'remove-folders')
         for (const folder of request.dirs) await remove(folder.slice(path('').length))

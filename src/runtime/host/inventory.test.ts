@@ -11,6 +11,7 @@ const manyRecords = 2_000
 /** An inventory that removes and logs nothing, unless `more` says otherwise. */
 function makeInventory(more: Partial<InventoryOptions> & { dataDir?: string } = {}): Inventory {
   const hostd = {
+    run: () => assert.fail('no program is run'),
     runTool: () => assert.fail('there is no memory to be removed'),
     runProgram: () => assert.fail('nor a program'),
   }

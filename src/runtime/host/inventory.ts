@@ -3,16 +3,15 @@ import { basename } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import type { Semaphore } from '../../lib/async/semaphore.ts'
 import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
-import type { DiskPool } from '../disk/index.ts'
+import { type DiskPool, diskOf, layerOf, type Layer } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 import type { HostNames } from '../host-names.ts'
 import { removeFolders } from '../cleanup.ts'
-import { diskOf, layerOf } from './bundle.ts'
 import { Quarantine, sandboxOfDisk, type QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
-import type { CheckpointRecord, Layer, SandboxRecord } from './records.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { Allocator, References } from './references.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
@@ -235,7 +234,7 @@ export class Inventory {
     }
   }
 
-  /** What records have above all inode numbers of a layer, the highest of them: a copied layer has higher numbers than at first. */
+  /** The highest `inodeEnd` that records have for a layer: a copied layer has higher numbers than at first. */
   inodeEndOf(checkpointId: string): number | undefined {
     const records = [...this.sandboxes.all(), ...this.checkpoints.all()]
     const named = records.flatMap(({ layers }) => layers.find((layer) => layer.checkpointId === checkpointId) ?? [])

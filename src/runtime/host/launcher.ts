@@ -1,38 +1,62 @@
+import { isServiceError } from '../../errors.ts'
+import type { Semaphore } from '../../lib/async/semaphore.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
+import type { LazyMemory } from '../criu/lazy-memory.ts'
+import { assertCriu, type CriuProgram } from '../criu/program.ts'
 import { assertProcessorFits } from '../criu/restore.ts'
-import { assertCriu } from '../criu/program.ts'
+import { asReported, diskOf, type InodeTemplates } from '../disk/index.ts'
+import type { Hostd } from '../hostd/index.ts'
 import { bootId } from '../process.ts'
-import { DiskBusy, diskOf, limitDisk, makeBundle, makeDisk } from './bundle.ts'
-import type { OpenHost } from './context.ts'
-import { fenceOf, removeFence } from './fence.ts'
-import { runForkHooks } from './fork-hooks.ts'
+import { type BundleHost, DiskBusy, makeBundle, makeDisk } from './bundle.ts'
+import { clearResuming, dropStaleMemory, fenceOf, onDiskAlone, removeFence } from './fence.ts'
+import { type ForkHost, runForkHooks } from './fork-hooks.ts'
+import type { Inventory } from './inventory.ts'
+import type { Limits } from './limits.ts'
 import type { SandboxRecord } from './records.ts'
-import type { Supervisor } from './supervisor.ts'
+import type { RunningSandboxes } from './running.ts'
+
+interface LauncherOptions extends BundleHost, ForkHost {
+  hostd: Hostd
+  templates: InodeTemplates
+  inventory: Inventory
+  running: RunningSandboxes
+  limits: Limits
+  lazy: LazyMemory
+  criu: CriuProgram
+  /** Bounds starts and dumps together. */
+  semaphore: Semaphore
+  /** Removes unused layers and memory in the background. */
+  removeUnused: () => void
+}
+
+/** CRIU's refusal of images is final for clients, so a refused restore is repeated: a busy machine may have spoilt the first one. */
+const restoresMax = 2
 
 /** Starts sandboxes whose records are written. The caller cleans up after a failure. */
 export class Launcher {
-  readonly #supervisor: Supervisor
+  readonly #options: LauncherOptions
 
   /** What failed of the hooks of a sandbox, until its next start. */
   readonly hookFailures = new Map<string, string>()
 
-  constructor(supervisor: Supervisor) {
-    this.#supervisor = supervisor
+  constructor(options: LauncherOptions) {
+    this.#options = options
   }
 
   /** Makes the disk of a sandbox, and starts it. The disk limit is set meanwhile; no caller uses the sandbox before it holds. */
-  async first(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    await assertRestorable(host, record)
+  async first(record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { images, limits, semaphore } = this.#options
+    await this.#assertRestorable(record)
     const start = async (hasDisk: boolean) => {
-      await host.images.assertPresent(record)
-      const disk = hasDisk ? [] : [makeDisk(host, record)]
-      await allDone([...disk, makeBundle(host, record, spec)])
-      await allDone([limitDisk(host, record, spec.diskMb), this.#run(host, record, spec, signal)])
-      await this.#forgetMemory(host, record)
+      await images.assertPresent(record)
+      const disk = hasDisk ? [] : [makeDisk(this.#options, record)]
+      await allDone([...disk, makeBundle(this.#options, record, spec)])
+      await allDone([limits.limitDisk(record, spec.diskMb), this.#run(record, spec, signal)])
+      await this.#forgetMemory(record)
     }
-    await host.semaphore.use(() => withKernelFiles(host, record, start), { signal })
-    if (spec.from !== undefined) await this.#runHooks(host, record)
+    await semaphore.use(() => this.#withShownFiles(record, start), { signal })
+    if (spec.from !== undefined) await this.#runHooks(record)
   }
 
   /**
@@ -41,54 +65,98 @@ export class Launcher {
    * goes on with a copy.
    */
   async again(
-    host: OpenHost,
     record: SandboxRecord,
     spec: SandboxSpec,
     signal?: AbortSignal,
     isFork = record.memory?.isFork === true,
   ): Promise<void> {
-    await assertRestorable(host, record)
+    const { images, pool, running, limits, semaphore } = this.#options
+    await this.#assertRestorable(record)
     const start = async (from: SandboxRecord) => {
-      await host.images.assertPresent(from)
-      const diskBytes = await host.pool.countedBytes(diskOf(from))
-      await allDone([limitDisk(host, from, spec.diskMb), makeBundle(host, from, spec, diskBytes)])
-      await this.#run(host, from, spec, signal)
-      await this.#forgetMemory(host, from)
+      await images.assertPresent(from)
+      const diskBytes = await pool.countedBytes(diskOf(from))
+      await allDone([limits.limitDisk(from, spec.diskMb), makeBundle(this.#options, from, spec, diskBytes)])
+      await this.#run(from, spec, signal)
+      await this.#forgetMemory(from)
     }
     const startOrMove = async () => {
       try {
-        await withKernelFiles(host, record, () => start(record))
+        await this.#withShownFiles(record, () => start(record))
       } catch (error) {
         if (!(error instanceof DiskBusy)) throw error
-        await host.running.stop(host.cgroups, record.id, record.slot)
-        await start(await moveDisk(host, record, spec.diskMb))
+        await running.stop(record.id, record.slot)
+        await start(await moveDisk(this.#options, record, spec.diskMb))
       }
     }
-    await host.semaphore.use(startOrMove, { signal })
-    if (isFork) await this.#runHooks(host, record)
+    await semaphore.use(startOrMove, { signal })
+    if (isFork) await this.#runHooks(record)
+  }
+
+  /**
+   * Starts a sandbox that does not run, from its saved memory if it has some. A failure before its processes go on keeps that memory; a
+   * later one drops it, and the error says so.
+   */
+  async wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { inventory, log } = this.#options
+    for (let restores = 1; ; restores += 1) {
+      try {
+        await this.#wakeOnce(spec, signal)
+        return
+      } catch (error) {
+        if (restores >= restoresMax || !isServiceError(error, 'memory_not_restorable')) throw error
+        if (inventory.sandbox(spec.id).memory === undefined) throw error
+        log(`the memory of sandbox ${spec.id} is restored once more: ${error.message}`)
+      }
+    }
+  }
+
+  async #wakeOnce(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { inventory, running } = this.#options
+    const { id } = spec
+    const { slot } = inventory.sandbox(id)
+    const stop = () => running.stop(id, slot)
+    const dropStale = () => dropStaleMemory(this.#options, inventory.sandbox(id))
+    await stop()
+    // An earlier wake may have failed without writing that down.
+    const record = await dropStale()
+    try {
+      await this.again(record, spec, signal)
+    } catch (error) {
+      await cleanUp(this.#options, id, async () => void (await dropStale()))
+      await cleanUp(this.#options, id, async () => {
+        await stop()
+        // CRIU may set its fence until it has ended.
+        await dropStale()
+        await clearResuming(inventory.sandboxes, id)
+      })
+      if (record.memory === undefined || inventory.sandbox(id).memory !== undefined) throw error
+      await inventory.removeUnused()
+      throw onDiskAlone(this.#options, id, asReported(error))
+    }
   }
 
   /** Without a permit: hooks take as long as they like. */
-  async #runHooks(host: OpenHost, record: SandboxRecord): Promise<void> {
-    const failure = await runForkHooks(host, record)
+  async #runHooks(record: SandboxRecord): Promise<void> {
+    const failure = await runForkHooks(this.#options, record)
     if (failure !== undefined) this.hookFailures.set(record.id, failure)
   }
 
   /** The processes have gone on, so the saved memory no longer fits the disk. */
-  async #forgetMemory({ inventory, pool }: OpenHost, record: SandboxRecord): Promise<void> {
+  async #forgetMemory(record: SandboxRecord): Promise<void> {
+    const { inventory, pool, removeUnused } = this.#options
     const { memory, ...started } = record
     if (memory === undefined) return
     await inventory.sandboxes.put(started)
     await removeFence(pool, record)
-    this.#supervisor.removeUnused()
+    removeUnused()
   }
 
-  async #run(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    const { running, lazy, inventory, criu } = host
+  async #run(record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { running, lazy, inventory, criu } = this.#options
     const { memory } = record
     this.hookFailures.delete(record.id)
     if (memory === undefined) {
-      await running.start(host, record, spec.volumes ?? [], signal)
+      await running.start(record, spec.volumes ?? [], signal)
       return
     }
     const noteResuming = async () => {
@@ -96,35 +164,32 @@ export class Launcher {
       if (memory.resuming !== resuming) await inventory.sandboxes.put({ ...record, memory: { ...memory, resuming } })
     }
     await running.resume(
-      host,
       record,
       { memory, lazy: lazy.suits(criu, memory, spec), isFork: memory.isFork === true, noteResuming },
       signal,
     )
   }
-}
 
-/** Repeats a start that failed while the files of the kernel that it shows went away, unless processes of saved memory have gone on. */
-async function withKernelFiles(
-  host: OpenHost,
-  record: SandboxRecord,
-  start: (isRepeated: boolean) => Promise<void>,
-): Promise<void> {
-  const { lxcfs, pool, running, cgroups } = host
-  const { generation } = lxcfs
-  try {
-    await start(false)
-  } catch (error) {
-    if (error instanceof DiskBusy || (lxcfs.isFine && lxcfs.generation === generation)) throw error
-    if (await pool.has(fenceOf(record))) throw error
-    await running.stop(cgroups, record.id, record.slot)
-    await start(true)
+  /** Repeats a start that failed while lxcfs ended, unless processes of saved memory have gone on. */
+  async #withShownFiles(record: SandboxRecord, start: (isRepeated: boolean) => Promise<void>): Promise<void> {
+    const { lxcfs, pool, running } = this.#options
+    const { generation } = lxcfs
+    try {
+      await start(false)
+    } catch (error) {
+      if (error instanceof DiskBusy || (lxcfs.isFine && lxcfs.generation === generation)) throw error
+      if (await pool.has(fenceOf(record))) throw error
+      await running.stop(record.id, record.slot)
+      await start(true)
+    }
   }
-}
 
-/** Throws `full_checkpoint_unavailable` before anything is touched. */
-async function assertRestorable(host: OpenHost, { memory }: SandboxRecord): Promise<void> {
-  if (memory !== undefined) await assertProcessorFits(assertCriu(host).path, host.pool.path(memory.folder))
+  /** Throws `full_checkpoint_unavailable` before anything is touched. */
+  async #assertRestorable({ memory }: SandboxRecord): Promise<void> {
+    if (memory === undefined) return
+    const { hostd, pool } = this.#options
+    await assertProcessorFits(hostd.run, assertCriu(this.#options).path, pool.path(memory.folder))
+  }
 }
 
 /**
@@ -132,13 +197,13 @@ async function assertRestorable(host: OpenHost, { memory }: SandboxRecord): Prom
  * refuses to mount one upper layer twice. Inode numbers and limit stay. Returns the record in force. The old disk is removed;
  * its space comes back when its last holder ends.
  */
-async function moveDisk(host: OpenHost, record: SandboxRecord, diskMb: number): Promise<SandboxRecord> {
-  const { inventory, pool, hostd, log } = host
+async function moveDisk(host: LauncherOptions, record: SandboxRecord, diskMb: number): Promise<SandboxRecord> {
+  const { inventory, pool, hostd, limits, log } = host
   const moved: SandboxRecord = { ...record, disk: await inventory.nextDisk(record) }
   try {
     await pool.createSubvolume(diskOf(moved), pool.path(diskOf(record)))
     await hostd.runTool({ op: 'adopt-index', work: pool.path(`${diskOf(moved)}/work`) })
-    await limitDisk(host, moved, diskMb)
+    await limits.limitDisk(moved, diskMb)
     await inventory.sandboxes.put(moved)
   } catch (error) {
     await cleanUp(host, record.id, () => pool.remove(diskOf(moved)))

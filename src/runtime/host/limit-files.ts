@@ -1,9 +1,8 @@
 import { mkdir, open } from 'node:fs/promises'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { HostNames, limitFiles } from '../host-names.ts'
-import { resourcesOf } from '../oci/container-config.ts'
+import { type HostTraits, resourcesOf } from '../oci/container-config.ts'
 import { readNow } from '../read-now.ts'
-import type { OpenHost } from './context.ts'
 
 const mebibyte = 1024 * 1024
 type LimitFile = (typeof limitFiles)[number]
@@ -12,44 +11,50 @@ type LimitFile = (typeof limitFiles)[number]
  * The limits of a sandbox, as files in the form of control groups of version 2. The sandbox sees the folder read-only at
  * `/sys/fs/cgroup/sandbox` (`hostd/src/limits.rs`), whatever version the host has.
  */
-export async function makeLimitFiles(host: OpenHost, spec: SandboxSpec, diskBytes: number): Promise<void> {
-  await mkdir(host.names.limitsDir(spec.id), { mode: 0o755 })
-  await Promise.all([writeLimits(host, spec, 'w'), writeDiskUse(host.names, spec.id, diskBytes, 'w')])
-}
+export class LimitFiles {
+  readonly #names: HostNames
+  readonly #traits: HostTraits
 
-/** Changes the files of a sandbox. One that does not run, or ends meanwhile, has none. */
-export async function writeLimits(
-  { names, traits }: OpenHost,
-  spec: SandboxSpec,
-  flag: 'w' | 'r+' = 'r+',
-): Promise<void> {
-  for (const [name, value] of shownBy(traits, spec)) await write(names, spec.id, name, value, flag)
-}
-
-/** What the files of a running sandbox show that is not so, and what they should show, as `memory.max 1`. */
-export function wrongLimits({ names, traits }: OpenHost, spec: SandboxSpec): { had: string[]; wanted: string[] } {
-  const wrong = { had: [] as string[], wanted: [] as string[] }
-  for (const [name, value] of shownBy(traits, spec)) {
-    const has = readNow(`${names.limitsDir(spec.id)}/${name}`)?.trim()
-    if (has === undefined || has === value) continue
-    wrong.had.push(`${name} ${has}`)
-    wrong.wanted.push(`${name} ${value}`)
+  constructor({ names, traits }: { names: HostNames; traits: HostTraits }) {
+    this.#names = names
+    this.#traits = traits
   }
-  return wrong
-}
 
-function shownBy(traits: OpenHost['traits'], spec: SandboxSpec): [name: LimitFile, value: string][] {
-  const { memory, pids, cpu } = resourcesOf(spec, traits)
-  return [
-    ['memory.max', String(memory.limit)],
-    ['pids.max', String(pids.limit)],
-    ['cpu.max', `${cpu.quota} ${cpu.period}`],
-    ['disk.max', String(spec.diskMb * mebibyte)],
-  ]
-}
+  async make(spec: SandboxSpec, diskBytes: number): Promise<void> {
+    await mkdir(this.#names.limitsDir(spec.id), { mode: 0o755 })
+    await Promise.all([this.write(spec, 'w'), this.writeDiskUse(spec.id, diskBytes, 'w')])
+  }
 
-export function writeDiskUse(names: HostNames, id: string, bytes: number, flag: 'w' | 'r+' = 'r+'): Promise<void> {
-  return write(names, id, 'disk.current', String(bytes), flag)
+  /** Changes the files of a sandbox. One that does not run, or ends meanwhile, has none. */
+  async write(spec: SandboxSpec, flag: 'w' | 'r+' = 'r+'): Promise<void> {
+    for (const [name, value] of this.#shownBy(spec)) await write(this.#names, spec.id, name, value, flag)
+  }
+
+  writeDiskUse(id: string, bytes: number, flag: 'w' | 'r+' = 'r+'): Promise<void> {
+    return write(this.#names, id, 'disk.current', String(bytes), flag)
+  }
+
+  /** What the files of a running sandbox show that is not so, and what they should show, as `memory.max 1`. */
+  findWrong(spec: SandboxSpec): { had: string[]; wanted: string[] } {
+    const wrong = { had: [] as string[], wanted: [] as string[] }
+    for (const [name, value] of this.#shownBy(spec)) {
+      const has = readNow(`${this.#names.limitsDir(spec.id)}/${name}`)?.trim()
+      if (has === undefined || has === value) continue
+      wrong.had.push(`${name} ${has}`)
+      wrong.wanted.push(`${name} ${value}`)
+    }
+    return wrong
+  }
+
+  #shownBy(spec: SandboxSpec): [name: LimitFile, value: string][] {
+    const { memory, pids, cpu } = resourcesOf(spec, this.#traits)
+    return [
+      ['memory.max', String(memory.limit)],
+      ['pids.max', String(pids.limit)],
+      ['cpu.max', `${cpu.quota} ${cpu.period}`],
+      ['disk.max', String(spec.diskMb * mebibyte)],
+    ]
+  }
 }
 
 /**

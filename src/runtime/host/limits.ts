@@ -1,113 +1,139 @@
 import { isServiceError } from '../../errors.ts'
 import type { Difference, SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { rateNames } from '../cgroups/disk-rates.ts'
-import { resourcesOf } from '../oci/container-config.ts'
-import { diskOf } from './bundle.ts'
-import type { OpenHost } from './context.ts'
-import { writeLimits, wrongLimits } from './limit-files.ts'
-import type { SandboxRecord } from './records.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import type { LazyMemory } from '../criu/lazy-memory.ts'
+import { type DiskOwner, diskOf, type DiskPool } from '../disk/index.ts'
+import type { HostNames } from '../host-names.ts'
+import { type HostTraits, resourcesOf } from '../oci/container-config.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import type { LimitFiles } from './limit-files.ts'
 
 const mebibyte = 1024 * 1024
 /** What processes keep above the memory that they hold, when nobody waits for the answer that it is too little. */
 const spareFactor = 1.05
 
-/** Throws `conflict` when the processes hold more memory than that. */
-export async function limitProcesses(
-  { lazy, names, runtime, cgroups, traits }: OpenHost,
-  spec: SandboxSpec,
-): Promise<void> {
-  // Pages that are still to come count too.
-  await lazy.loaded(spec.id)
-  const resources = resourcesOf(spec, traits)
-  const group = names.cgroup(spec.id)
-  await cgroups.assertMemoryFits(group, resources.memory.limit)
-  await runtime.update(spec.id, resources)
-  // After that: runc writes those of the start again.
-  if (traits.disk !== undefined) await cgroups.setDiskRates(group, traits.disk)
-  // Last, and not by the runtime: where it refuses the memory, it may have changed the processors before.
-  cgroups.processors?.change(group, spec.cpuCount)
+interface LimitsOptions {
+  lazy: LazyMemory
+  names: HostNames
+  runtime: OciRuntime
+  cgroups: Cgroups
+  traits: HostTraits
+  pool: DiskPool
+  files: LimitFiles
 }
 
-/** The limits of `RuntimeDriver.align`. Returns the memory that the sandbox may use afterwards. */
-export async function alignLimits(
-  host: OpenHost,
-  record: SandboxRecord,
-  spec: SandboxSpec,
-): Promise<{ differences: Difference[]; memoryMb: number }> {
-  const differences = wrongInGroup(host, spec)
-  const inForce = { ...spec, memoryMb: differences.length === 0 ? spec.memoryMb : await bringTo(host, spec) }
-  const memory = differences.find(({ what }) => what === 'memory')
-  if (memory !== undefined) memory.isMended = inForce.memoryMb === spec.memoryMb
-  const limitBytes = spec.diskMb * mebibyte
-  const diskBytes = await host.pool.alignLimit(diskOf(record), limitBytes)
-  if (diskBytes !== undefined) differences.push(mended('disk', `${diskBytes} bytes`, `${limitBytes} bytes`))
-  const wrong = wrongLimits(host, inForce)
-  if (wrong.had.length > 0) {
-    await writeLimits(host, inForce)
-    differences.push(mended('limits that it sees', wrong.had.join(', '), wrong.wanted.join(', ')))
+/** What sandboxes may use: sets it in the control group, the quota of the disk, and the files that show it inside. */
+export class Limits {
+  readonly #options: LimitsOptions
+
+  constructor(options: LimitsOptions) {
+    this.#options = options
   }
-  return { differences, memoryMb: inForce.memoryMb }
-}
 
-/** Sets the limits, but for memory that would not be enough: then the sandbox keeps what it has. Returns the memory in force. */
-async function bringTo(host: OpenHost, spec: SandboxSpec): Promise<number> {
-  const { cgroups, names } = host
-  const group = names.cgroup(spec.id)
-  const hasBytes = cgroups.limits(group).memoryBytes ?? Infinity
-  const neededBytes = () => (cgroups.usage(group)?.memoryBytes ?? 0) * spareFactor
-  try {
-    if (hasBytes <= spec.memoryMb * mebibyte || neededBytes() <= spec.memoryMb * mebibyte) {
-      await limitProcesses(host, spec)
-      return spec.memoryMb
+  /** Throws `conflict` when the processes hold more memory than that. */
+  async limitProcesses(spec: SandboxSpec): Promise<void> {
+    const { lazy, names, runtime, cgroups, traits } = this.#options
+    // Pages that are still to come count too.
+    await lazy.loaded(spec.id)
+    const resources = resourcesOf(spec, traits)
+    const group = names.cgroup(spec.id)
+    await cgroups.assertMemoryFits(group, resources.memory.limit)
+    await runtime.update(spec.id, resources)
+    // After that: runc writes those of the start again.
+    if (traits.disk !== undefined) await cgroups.setDiskRates(group, traits.disk)
+    // Last, and not by the runtime: where it refuses the memory, it may have changed the processors before.
+    cgroups.processors?.change(group, spec.cpuCount)
+  }
+
+  limitDisk(owner: DiskOwner, diskMb: number): Promise<void> {
+    return this.#options.pool.limit(diskOf(owner), diskMb * mebibyte)
+  }
+
+  /** Has the files of a running sandbox say what holds. */
+  show(spec: SandboxSpec): Promise<void> {
+    return this.#options.files.write(spec)
+  }
+
+  /** The limits of `RuntimeDriver.align`. Returns the memory that the sandbox may use afterwards. */
+  async align(owner: DiskOwner, spec: SandboxSpec): Promise<{ differences: Difference[]; memoryMb: number }> {
+    const { pool, files } = this.#options
+    const differences = this.#wrongInGroup(spec)
+    const inForce = { ...spec, memoryMb: differences.length === 0 ? spec.memoryMb : await this.#bringTo(spec) }
+    const memory = differences.find(({ what }) => what === 'memory')
+    if (memory !== undefined) memory.isMended = inForce.memoryMb === spec.memoryMb
+    const limitBytes = spec.diskMb * mebibyte
+    const diskBytes = await pool.alignLimit(diskOf(owner), limitBytes)
+    if (diskBytes !== undefined) differences.push(mended('disk', `${diskBytes} bytes`, `${limitBytes} bytes`))
+    const wrong = files.findWrong(inForce)
+    if (wrong.had.length > 0) {
+      await files.write(inForce)
+      differences.push(mended('limits that it sees', wrong.had.join(', '), wrong.wanted.join(', ')))
     }
-  } catch (error) {
-    // It has taken more since then, or all of its memory was not back yet.
-    if (!isServiceError(error, 'conflict')) throw error
+    return { differences, memoryMb: inForce.memoryMb }
   }
-  const keptMb = Math.ceil((Number.isFinite(hasBytes) ? hasBytes : neededBytes()) / mebibyte)
-  await limitProcesses(host, { ...spec, memoryMb: keptMb })
-  return keptMb
-}
 
-/** In what the control group differs from the limits of a sandbox. */
-function wrongInGroup({ cgroups, names, traits }: OpenHost, spec: SandboxSpec): Difference[] {
-  const group = names.cgroup(spec.id)
-  const has = cgroups.limits(group)
-  const { memory, cpu, pids } = resourcesOf(spec, traits)
-  const differences: Difference[] = []
-  const compare = (
-    what: Difference['what'],
-    unit: string,
-    had: (number | undefined)[],
-    wanted: (number | undefined)[],
-  ) => {
-    const isWrong = wanted.some(
-      (value, index) => value !== undefined && had[index] !== undefined && had[index] !== value,
-    )
-    const words = (values: (number | undefined)[]) =>
-      `${values.filter((value) => value !== undefined).join(' of ')} ${unit}`
-    if (isWrong) differences.push(mended(what, words(had), words(wanted)))
+  /** Sets the limits, but for memory that would not be enough: then the sandbox keeps what it has. Returns the memory in force. */
+  async #bringTo(spec: SandboxSpec): Promise<number> {
+    const { cgroups, names } = this.#options
+    const group = names.cgroup(spec.id)
+    const hasBytes = cgroups.limits(group).memoryBytes ?? Infinity
+    const neededBytes = () => (cgroups.usage(group)?.memoryBytes ?? 0) * spareFactor
+    try {
+      if (hasBytes <= spec.memoryMb * mebibyte || neededBytes() <= spec.memoryMb * mebibyte) {
+        await this.limitProcesses(spec)
+        return spec.memoryMb
+      }
+    } catch (error) {
+      // It has taken more since then, or all of its memory was not back yet.
+      if (!isServiceError(error, 'conflict')) throw error
+    }
+    const keptMb = Math.ceil((Number.isFinite(hasBytes) ? hasBytes : neededBytes()) / mebibyte)
+    await this.limitProcesses({ ...spec, memoryMb: keptMb })
+    return keptMb
   }
-  compare('memory', 'bytes', [has.memoryBytes], [memory.limit])
-  // Of a change of memory that was cut off; the difference is not one of memory alone.
-  if (differences.length === 0) compare('memory', 'bytes with swap', [has.memoryAndSwapBytes], [memory.swap])
-  compare('processor time', 'µs', [has.cpuQuotaUs, has.cpuPeriodUs], [cpu.quota, cpu.period])
-  compare('processes', '', [has.processes], [pids.limit])
-  if (traits.disk !== undefined) {
-    const { device, rates } = traits.disk
-    const inForce = cgroups.diskRates(group, device)
-    const words = rateNames.map((name) => inForce?.[name])
-    compare(
-      'disk rates',
-      'bytes read, bytes written, reads, writes each second',
-      words,
-      rateNames.map((name) => rates[name]),
-    )
+
+  /** In what the control group differs from the limits of a sandbox. */
+  #wrongInGroup(spec: SandboxSpec): Difference[] {
+    const { cgroups, names, traits } = this.#options
+    const group = names.cgroup(spec.id)
+    const has = cgroups.limits(group)
+    const { memory, cpu, pids } = resourcesOf(spec, traits)
+    const differences: Difference[] = []
+    const compare = (
+      what: Difference['what'],
+      unit: string,
+      had: (number | undefined)[],
+      wanted: (number | undefined)[],
+    ) => {
+      const isWrong = wanted.some(
+        (value, index) => value !== undefined && had[index] !== undefined && had[index] !== value,
+      )
+      const words = (values: (number | undefined)[]) =>
+        `${values.filter((value) => value !== undefined).join(' of ')} ${unit}`
+      if (isWrong) differences.push(mended(what, words(had), words(wanted)))
+    }
+    compare('memory', 'bytes', [has.memoryBytes], [memory.limit])
+    // Of a change of memory that was cut off; the difference is not one of memory alone.
+    if (differences.length === 0) compare('memory', 'bytes with swap', [has.memoryAndSwapBytes], [memory.swap])
+    compare('processor time', 'µs', [has.cpuQuotaUs, has.cpuPeriodUs], [cpu.quota, cpu.period])
+    compare('processes', '', [has.processes], [pids.limit])
+    if (traits.disk !== undefined) {
+      const { device, rates } = traits.disk
+      const inForce = cgroups.diskRates(group, device)
+      const words = rateNames.map((name) => inForce?.[name])
+      compare(
+        'disk rates',
+        'bytes read, bytes written, reads, writes each second',
+        words,
+        rateNames.map((name) => rates[name]),
+      )
+    }
+    if (cgroups.processors?.has(group, spec.cpuCount) === false) {
+      differences.push(mended('processors', 'others', `for ${spec.cpuCount}`))
+    }
+    return differences
   }
-  if (cgroups.processors?.has(group, spec.cpuCount) === false) {
-    differences.push(mended('processors', 'others', `for ${spec.cpuCount}`))
-  }
-  return differences
 }
 
 function mended(what: Difference['what'], had: string, wanted: string): Difference {

@@ -7,7 +7,6 @@ import { RelayUnavailable } from '../hostd/index.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { Connections } from './connections.ts'
 import { probeGuest, Liveness, livenessTimes, type GuestAnswer } from './liveness.ts'
-import type { DriverContext } from './context.ts'
 
 /** One sandbox whose guest answers as `world` says; each question takes `tookMs`. */
 function makeLiveness(given: { answer?: GuestAnswer; tookMs?: number } = {}) {
@@ -109,25 +108,25 @@ test('probeGuest: unknown when hostd is away, has no room, or was restarted mean
     starts: 1,
     connect: (_path: string): Promise<never> => Promise.reject(new Error('no such guest')),
   }
-  const context = {
+  const host = {
     names: { guestSocket: (id: string) => id },
     hostd,
     locks: { isLocked: () => false },
     space: { isFull: false },
     connections: new Connections(),
-  } as unknown as DriverContext
-  assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
+  }
+  assert.equal(await probeGuest(host, 'sb-1', 100), 'silent')
   hostd.connect = () => Promise.reject(new RelayUnavailable())
   hostd.isServing = false
-  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(host, 'sb-1', 100), 'unknown')
   hostd.isServing = true
   hostd.connect = () => Promise.reject(Object.assign(new Error('no room'), { code: 'ENOBUFS' }))
-  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(host, 'sb-1', 100), 'unknown')
   hostd.connect = async () => {
     hostd.starts += 1
     throw new Error('it ended')
   }
-  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(host, 'sb-1', 100), 'unknown')
 })
 
 test('probeGuest: a guest is asked though its sandbox has all the connections that it may', async () => {
@@ -141,15 +140,15 @@ test('probeGuest: a guest is asked though its sandbox has all the connections th
     },
   }
   const connections = new Connections()
-  const context = {
+  const host = {
     names: { guestSocket: (id: string) => id },
     hostd,
     locks: { isLocked: () => false },
     space: { isFull: false },
     connections,
-  } as unknown as DriverContext
+  }
   for (let index = 0; index < 1024; index += 1)
     await connections.open('sb-1', async () => new EventEmitter() as unknown as Socket)
-  assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
+  assert.equal(await probeGuest(host, 'sb-1', 100), 'silent')
   assert.equal(asked, 1)
 })

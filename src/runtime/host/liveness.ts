@@ -1,10 +1,12 @@
+import type { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
-import { RelayUnavailable } from '../hostd/index.ts'
+import { type Hostd, RelayUnavailable } from '../hostd/index.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { dialSocket } from './dial.ts'
-import type { DriverContext } from './context.ts'
+import type { HostNames } from '../host-names.ts'
+import type { Connections } from './connections.ts'
 
 /**
  * When guests are probed, and when they are declared dead. Longer than any load delays the one line of a guest, which takes a few
@@ -127,9 +129,20 @@ export class Liveness {
   }
 }
 
+export interface ProbeHost {
+  names: Pick<HostNames, 'guestSocket'>
+  hostd: Pick<Hostd, 'connect' | 'isServing' | 'starts'>
+  locks: Pick<KeyedMutex, 'isLocked'>
+  space: { readonly isFull: boolean }
+  connections: Pick<Connections, 'open'>
+}
+
 /** Probes a guest once; any answer counts. */
-export async function probeGuest(context: DriverContext, id: string, answerMs: number): Promise<GuestAnswer> {
-  const { names, hostd, locks, space, connections } = context
+export async function probeGuest(
+  { names, hostd, locks, space, connections }: ProbeHost,
+  id: string,
+  answerMs: number,
+): Promise<GuestAnswer> {
   const isHeld = () => locks.isLocked(id) || space.isFull
   if (isHeld()) return 'unknown'
   const end = AbortSignal.timeout(answerMs)

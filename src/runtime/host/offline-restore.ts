@@ -2,7 +2,7 @@ import { open, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import { endStrayTools } from '../cleanup.ts'
-import { CommandError, run } from '../command.ts'
+import { CommandError } from '../command.ts'
 import { backupsFolder } from '../disk/index.ts'
 import { draftOf } from './backup-cut.ts'
 import { createContext, type OciDriverOptions } from './context.ts'
@@ -52,7 +52,7 @@ export async function openOfflineRestore(options: OciDriverOptions) {
     /** Makes the subvolume of a stream, once that on which it builds is there. Throws `CommandError`, and `no_capacity` when the pool is full. */
     async receive(file: string): Promise<void> {
       try {
-        await run(['btrfs', 'receive', '--quiet', '-e', '-f', file, received], { timeoutMs: receiveTimeoutMs })
+        await hostd.run(['btrfs', 'receive', '--quiet', '-e', '-f', file, received], { timeoutMs: receiveTimeoutMs })
       } catch (error) {
         throw error instanceof CommandError && /No space left/i.test(error.stderr) ? poolTooSmall(error) : error
       }
@@ -66,7 +66,7 @@ export async function openOfflineRestore(options: OciDriverOptions) {
       // Overlay has noted handles of the upper layer too, which is another one, also over the same layers.
       if (!isReadOnly && path.startsWith('sandboxes/')) await rm(pool.path(`${path}/lowers`), { force: true })
       if (limitBytes !== undefined) await pool.limit(path, limitBytes)
-      if (isReadOnly) await run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(path), 'ro', 'true'])
+      if (isReadOnly) await hostd.run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(path), 'ro', 'true'])
     },
 
     /** Removes what was received and not placed, and returns once all is on the disk. */

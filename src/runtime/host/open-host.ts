@@ -1,66 +1,62 @@
 import { ServiceError } from '../../errors.ts'
 import { lockName } from '../../lib/process-lock.ts'
-import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import type { KnownResources, ReconcileReport, SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
-import { WorkGroups } from '../cgroups/work-groups.ts'
-import { findCriu, type CriuProgram } from '../criu/program.ts'
-import { allowUserfaultfd } from '../criu/userfaultfd.ts'
-import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
-import { renumberCopies } from '../disk/renumber.ts'
+import { importsFolder } from '../disk/index.ts'
 import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
-import { findTraits } from '../oci/container-config.ts'
-import type { DriverContext, OpenHost } from './context.ts'
+import { assemble, type DriverContext, type OpenHost } from './context.ts'
 import { leaveFailedPool } from './failed-pool.ts'
 import { removeFence } from './fence.ts'
 import { resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
+import { renumberCopies } from './renumber.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { anyRuns, showLimits } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
 
 /**
- * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed.
- * Throws `unavailable` with what to do.
+ * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed. `onExit` is called for each
+ * sandbox that ends by itself. Throws `unavailable` with what to do.
  */
 export async function openHost(
   context: DriverContext,
   known: KnownResources,
+  onExit: (exit: SandboxExit) => void,
 ): Promise<{ host: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, lxcfs, runtime, images, pool, space, network, inventory, running, mayQuarantineMany, log } =
-    context
+  const { names, hostd, lxcfs, runtime, images, pool, space, network, inventory, registries, log } = context
   const lock = await lockHost(names)
   try {
     const hostTool = await resolveHostTool(images.path)
     await makeRunFolders(names, runtime.stateDir, hostTool)
-    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context)])
-    const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
-    const work = new WorkGroups({ cgroups, hostd, hostTool, parent: names.workGroupRoot })
-    const host: OpenHost = { ...context, cgroups, work, criu, traits: await findTraits(cgroups, log), templates, lock }
+    const host = { ...context, ...(await assemble(context, hostTool, onExit)), lock }
+    const { cgroups, work, templates, traits, running } = host
     await hostd.open(hostTool)
     // Before the first start: the runtime sees what is mounted here by then, and what is mounted below later.
     await lxcfs.ensure()
-    if (!mayQuarantineMany) await assertPoolIsThere(names.dataDir)
+    if (!context.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     if (await pool.hasFailed()) await leaveFailedPool(host)
     await pool.open()
-    host.traits.disk = await diskBounds(host)
-    await space.open(pool.fileSystem, freezerOf(context, cgroups))
+    traits.disk = await diskBounds(host)
+    await space.open(pool.fileSystem, freezerOf(host))
     await templates.removeDraft()
     const { sandboxes } = inventory
     const report = await reconcile({
       ...host,
       known,
-      adopt: (record) => running.adopt(cgroups, record),
-      stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
+      adopt: (record) => running.adopt(record),
+      stop: (id) => running.stop(id, sandboxes.get(id)?.slot),
     })
     await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
     await cgroups.divideProcessors(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
-    for (const id of report.running) await rejoin(context, id)
-    await removeImports(context)
+    for (const id of report.running) await rejoin(host, id)
+    // What an import of a dead server has left: its download, and layers that are not whole.
+    for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
+    await registries.removeSecrets()
     // Dumps of a dead server have been awaited by now.
     await work.remove()
     await inventory.removeExpired(context.quarantineKeptMs)
@@ -90,7 +86,7 @@ export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDispo
 
 /** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
-  { names, hostd, lxcfs, runtime, network, pool, space, running }: DriverContext,
+  { names, hostd, lxcfs, runtime, network, pool, space }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
@@ -104,7 +100,6 @@ export async function releaseHost(
     await pool.close()
     await removeRunFolders(names)
   } finally {
-    running.forget()
     await hostd.close()
     await lock[Symbol.asyncDispose]()
   }
@@ -114,7 +109,7 @@ export async function releaseHost(
  * Freezes sandboxes that run and not those that are being ended, as a frozen process ignores SIGKILL. One that is being dumped is frozen
  * for that, and thawed from here only afterwards.
  */
-function freezerOf({ names, locks, running, log }: DriverContext, cgroups: Cgroups): Freezer {
+function freezerOf({ names, locks, running, cgroups, log }: OpenHost): Freezer {
   return {
     async freeze() {
       for (const id of running.runs.keys()) await cgroups.freeze(names.cgroup(id))
@@ -128,28 +123,15 @@ function freezerOf({ names, locks, running, log }: DriverContext, cgroups: Cgrou
   }
 }
 
-/** Removes what an import of a dead server has left: its download, and layers that are not whole. */
-async function removeImports({ pool, importer }: DriverContext): Promise<void> {
-  for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
-  await importer.removeSecrets()
-}
-
-async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<CriuProgram> {
-  if (!runtime.canCheckpoint) return { path: undefined, reason: `the runtime ${runtime.name} saves no memory` }
-  const criu = await findCriu(images.path, runtime)
-  if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
-  return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
-}
-
 /** Completes a start that a dead server had begun: the network and the limits of a running sandbox, and its record. */
-async function rejoin(context: DriverContext, id: string): Promise<void> {
-  const { inventory, running, network, pool } = context
+async function rejoin(host: OpenHost, id: string): Promise<void> {
+  const { inventory, running, network, pool } = host
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
   if (memory === undefined && running.isVerified(id)) return
   await network.attach(record.slot, process, memory)
-  await showLimits(context, record, process)
+  await showLimits(host, record, process)
   if (memory !== undefined) {
     await inventory.sandboxes.put(record)
     await removeFence(pool, record)

@@ -5,33 +5,21 @@ import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { syncFolder } from '../../lib/sync-folder.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { CheckpointKind, SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import type { DiskOwner, Layer } from '../disk/index.ts'
 import { readNow } from '../read-now.ts'
 import { isImageReference, type Images } from './image-folder.ts'
 
-/** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
-export interface Layer {
-  /** Of a layer of an image: `oci-` and digits of its digest. */
-  checkpointId: string
-  /** 0 in a layer of an image: no sandbox has it. */
-  rangeStart: number
-  /** All files in it, and in those below it, have lower inode numbers. Absent where that is not known. */
-  inodeEnd?: number
-}
-
 /** All that a sandbox owns and references. Written before anything is made, removed after everything is gone. */
-export interface SandboxRecord extends Images {
-  id: string
+export interface SandboxRecord extends Images, DiskOwner {
   /** The first of its ids on the host. */
   rangeStart: number
   /** Index of its address in the subnet. */
   slot: number
   /** Newest first, above the base. */
   layers: Layer[]
-  /** Name of its own subvolume; its id when absent. A restore in place gives it another. */
-  disk?: string
   /** What the next start restores. Absent while it runs, and when the next start boots. */
   memory?: SavedMemory
-  /** What `/run/atoll/fork-generation` says in it: {@link newGeneration}. */
+  /** The content of `/run/atoll/fork-generation` in it: {@link newGeneration}. */
   generation: string
   /** It waits for an owner, with these sizes: no database knows it, and `open` removes it. */
   warm?: Pick<SandboxSpec, 'cpuCount' | 'memoryMb' | 'diskMb'>

@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import { layerOf } from './bundle.ts'
+import { layerOf } from '../disk/index.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 /** Only paths of this form are ever removed, whatever a damaged record says. */

@@ -6,33 +6,35 @@ import type { SandboxExit, SandboxVolume } from '../../sandbox/ports/runtime-dri
 import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, removeFolders, runIsFull, withinRun } from '../cleanup.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { assertCriu } from '../criu/program.ts'
+import { assertCriu, type CriuProgram } from '../criu/program.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
+import type { DiskPool } from '../disk/index.ts'
 import { adaptUpper } from '../disk/overlay-origins.ts'
+import { limitsName } from '../host-names.ts'
 import type { HostNames } from '../host-names.ts'
 import type { Hostd } from '../hostd/index.ts'
 import type { Lxcfs } from '../lxcfs.ts'
 import type { Network } from '../network/index.ts'
+import type { HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { end, isAlive, type ProcessIdentity } from '../process.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
-import type { DriverContext, OpenHost } from './context.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import { fenceOf } from './fence.ts'
 import { forkSign, showGeneration } from './fork-hooks.ts'
+import type { ImageFolder } from './image-folder.ts'
 import { causeOf } from './integrity.ts'
-import { limitsName } from '../host-names.ts'
-import type { SandboxRecord, SavedMemory } from './records.ts'
 import { assertOwnFolders } from './own-folders.ts'
+import type { SandboxRecord, SavedMemory } from './records.ts'
 import { assertMounted, assertMountPoints } from './volumes.ts'
 
-/** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
+/** With less space than this on `/run`, a start that failed may have lacked space: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
 /** Also for a guest that may never have answered, as its start may have been cut off. */
 const guestStartTimeoutMs = 10_000
 /** Sandboxes that are looked at with each call of `ended`. */
 const looksAtOnce = 20
-/** From a replacement of a run's files of the kernel that failed, or left some, to the next one. */
+/** From a replacement of the lxcfs files of a run that failed, or left some, to the next one. */
 const showAgainMs = 30_000
 
 interface RunningOptions {
@@ -42,6 +44,12 @@ interface RunningOptions {
   network: Network
   lazy: LazyMemory
   lxcfs: Lxcfs
+  cgroups: Cgroups
+  images: ImageFolder
+  pool: DiskPool
+  criu: CriuProgram
+  traits: HostTraits
+  log: (message: string) => void
 }
 
 /** How a sandbox is restored from saved memory. */
@@ -64,9 +72,9 @@ export class RunningSandboxes {
   readonly #processes = new Map<string, ProcessIdentity>()
   readonly #watched = new WeakSet<ProcessIdentity>()
   readonly #ended = new WeakSet<ProcessIdentity>()
-  /** The generation of the files of the kernel that a run has mounted. */
+  /** The generation of the lxcfs files that a run has mounted. */
   readonly #shown = new WeakMap<ProcessIdentity, number>()
-  /** When they could not be replaced in it, or not all of them. */
+  /** When a replacement of them failed, or left some. */
   readonly #unshownMs = new WeakMap<ProcessIdentity, number>()
   #lookedAt = 0
   #onEnd: () => void = () => undefined
@@ -105,7 +113,7 @@ export class RunningSandboxes {
     this.#onEnd = listener
   }
 
-  /** Sandboxes whose files of the kernel are to be replaced: all that were adopted, and those that started before the present ones. */
+  /** Sandboxes whose lxcfs files are to be replaced: all that were adopted, and those that started before the present lxcfs. */
   outdated(): [id: string, process: ProcessIdentity][] {
     const { generation } = this.#options.lxcfs
     const failedMs = Date.now() - showAgainMs
@@ -114,9 +122,9 @@ export class RunningSandboxes {
     )
   }
 
-  /** Puts the present files of the kernel in the place of those of a run, unless it has been stopped. */
-  async showFiles(cgroups: Cgroups, id: string, process: ProcessIdentity): Promise<void> {
-    const { lxcfs, names } = this.#options
+  /** Replaces the lxcfs files of a run by those of the present lxcfs, unless the run has been stopped. */
+  async showFiles(id: string, process: ProcessIdentity): Promise<void> {
+    const { lxcfs, names, cgroups } = this.#options
     if (this.#processes.get(id) !== process || !isAlive(process)) return
     const { generation } = lxcfs
     const folders = cgroups.memberFiles(names.cgroup(id)).map(dirname)
@@ -151,25 +159,21 @@ export class RunningSandboxes {
    * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
    * which is `DiskBusy` before anything runs.
    */
-  async start(
-    host: OpenHost,
-    record: SandboxRecord,
-    volumes: readonly SandboxVolume[],
-    signal?: AbortSignal,
-  ): Promise<void> {
+  async start(record: SandboxRecord, volumes: readonly SandboxVolume[], signal?: AbortSignal): Promise<void> {
+    const { names, network, lxcfs } = this.#options
     const { id, slot } = record
     signal?.throwIfAborted()
-    await mountAdapted(host, record)
-    await assertMountPoints(`${host.names.sandboxDir(id)}/root`, volumes)
+    await this.#mountAdapted(record)
+    await assertMountPoints(`${names.sandboxDir(id)}/root`, volumes)
     signal?.throwIfAborted()
-    const generation = host.lxcfs.generationFor(id)
+    const generation = lxcfs.generationFor(id)
     const process = await this.#startContainer(id)
     await assertMounted(process, volumes)
     await allDone([
-      host.network.attach(slot, process),
+      network.attach(slot, process),
       this.#guestAnswers(id, process, signal),
-      showLimits(host, record, process),
-      showGeneration(host, record, process),
+      showLimits(this.#options, record, process),
+      showGeneration(this.#options, record, process),
     ])
     await this.markVerified(id)
     this.#shown.set(process, generation)
@@ -181,34 +185,34 @@ export class RunningSandboxes {
    * the restore has begun the signal is ignored: the processes may go on from then on (`fence.ts`), and an abort would cost
    * the memory. The restore has timeouts of its own.
    */
-  async resume(host: OpenHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
-    const { names, hostd, network, cgroups } = host
+  async resume(record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
+    const { names, hostd, network, cgroups, lxcfs, pool } = this.#options
     const { id, slot } = record
     const { memory, lazy, isFork, noteResuming } = resumption
     const { folder, address } = memory
-    const criu = assertCriu(host).path
-    // In another subnet nobody would answer what their peers send.
+    const criu = assertCriu(this.#options).path
+    // In another subnet, what their peers send does not arrive.
     const keepConnections = memory.keepConnections && address === network.address(slot)
     const stage = async () => {
       const members = cgroups.memberFiles(names.cgroup(id))
-      const fork = isFork ? forkSign(host, record) : undefined
+      const fork = isFork ? forkSign(this.#options, record) : undefined
       const lazyMembers = lazy ? members : []
-      await stageImages(host, record, { folder, address, fence: fenceOf(record), fork, lazyMembers })
+      await stageImages(this.#options, record, { folder, address, fence: fenceOf(record), fork, lazyMembers })
       if (lazy) await this.#options.lazy.start(criu, id, members)
     }
     signal?.throwIfAborted()
     const shown = cgroups.makeShown(`${names.cgroup(id)}/${limitsName}`)
-    await allDone([mountAdapted(host, record), stage(), noteResuming(), shown])
+    await allDone([this.#mountAdapted(record), stage(), noteResuming(), shown])
     signal?.throwIfAborted()
     // The memory may be used up from here on.
-    const generation = host.lxcfs.generationFor(id)
-    const process = await restoreContainer(host, criu, id, lazy).catch(async (error: unknown) => {
-      throw await causeOf(host.pool, memory, error)
+    const generation = lxcfs.generationFor(id)
+    const process = await restoreContainer(this.#options, criu, id, lazy).catch(async (error: unknown) => {
+      throw await causeOf(pool, memory, error)
     })
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
-      showGeneration(host, record, process),
+      showGeneration(this.#options, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
     await this.markVerified(id)
@@ -221,8 +225,8 @@ export class RunningSandboxes {
    * must answer. A verified one has answered before and is not waited for: liveness probes find out if it is dead. The caller
    * completes what was cut off and calls `markVerified`.
    */
-  async adopt(cgroups: Cgroups, { id, slot, memory }: SandboxRecord): Promise<boolean> {
-    const { names, runtime, network, lazy } = this.#options
+  async adopt({ id, slot, memory }: SandboxRecord): Promise<boolean> {
+    const { names, runtime, network, lazy, cgroups } = this.#options
     const process = await runtime.state(id)
     if (process === undefined || !isAlive(process) || slot > network.subnet.slots) return false
     try {
@@ -242,8 +246,8 @@ export class RunningSandboxes {
    * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes get SIGTERM first: the guest passes it
    * on and ends when they have, or after two seconds.
    */
-  async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
-    const { names, hostd, runtime, network, lazy } = this.#options
+  async stop(id: string, slot: number | undefined, graceMs = 0): Promise<void> {
+    const { names, hostd, runtime, network, lazy, cgroups } = this.#options
     this.#processes.delete(id)
     const process = await runtime.state(id)
     await lazy.unwatch(id)
@@ -259,12 +263,6 @@ export class RunningSandboxes {
     ])
   }
 
-  /** Forgets all sandboxes; they run on. */
-  forget(): void {
-    this.#processes.clear()
-    this.#options.lazy.forget()
-  }
-
   isVerified(id: string): boolean {
     return existsSync(this.#verifiedFile(id))
   }
@@ -277,6 +275,12 @@ export class RunningSandboxes {
   /** To be called before a dump or an end, which may be cut off: a server that adopts the sandbox then waits for an answer. */
   async markUnverified(id: string): Promise<void> {
     await rm(this.#verifiedFile(id), { force: true })
+  }
+
+  async #mountAdapted(record: SandboxRecord): Promise<void> {
+    await adaptUpper(this.#options, record)
+    await mountRoot(this.#options, record)
+    await assertOwnFolders(`${this.#options.names.sandboxDir(record.id)}/root`)
   }
 
   /** Throws `unavailable` with the reason, `no_capacity` when `/run` is full. */
@@ -305,9 +309,9 @@ export class RunningSandboxes {
   }
 }
 
-/** Harmless where they are shown. A sandbox is of use without. */
+/** Mounts the files of its limits in a sandbox. A repeat is harmless. A failure is only logged: the sandbox works without them. */
 export async function showLimits(
-  { hostd, names, log }: DriverContext,
+  { hostd, names, log }: Pick<RunningOptions, 'hostd' | 'names' | 'log'>,
   { id, rangeStart }: SandboxRecord,
   { pid, startTicks }: ProcessIdentity,
 ): Promise<void> {
@@ -315,12 +319,6 @@ export async function showLimits(
   await hostd
     .runTool({ op: 'show-limits', process, source: names.limitsDir(id), owner: rangeStart })
     .catch((error: unknown) => log(`the limits of sandbox ${id} cannot be shown in it: ${String(error)}`))
-}
-
-async function mountAdapted(host: OpenHost, record: SandboxRecord): Promise<void> {
-  await adaptUpper(host, record)
-  await mountRoot(host, record)
-  await assertOwnFolders(`${host.names.sandboxDir(record.id)}/root`)
 }
 
 /** Whether any sandbox of this data directory runs, known to this process or not. */
@@ -332,7 +330,7 @@ export async function anyRuns(runtime: OciRuntime): Promise<boolean> {
   return false
 }
 
-/** Why a sandbox ended, as far as the kernel tells, or else we; asked before its control group is removed. */
+/** Why a sandbox ended: the kernel counts kills for memory, else `message`. To be called before its control group is removed. */
 export async function exitOf(
   cgroups: Cgroups,
   names: HostNames,

@@ -1,5 +1,6 @@
 import { exists } from '../exists.ts'
-import type { OpenHost } from './context.ts'
+import type { DiskPool } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord } from './records.ts'
 
@@ -11,13 +12,20 @@ const shareTimeoutMs = 600_000
  */
 const chainMax = 16
 
+interface ShareHost {
+  hostd: HostTool
+  pool: Pick<DiskPool, 'path'>
+  inventory: Pick<Inventory, 'checkpoints'>
+  log: (message: string) => void
+}
+
 /**
  * Has the saved memory of a checkpoint share its disk space with that of an earlier one of the same sandbox, or of the one that
  * the sandbox was started from: of an agent, turn after turn, more than nine tenths are the same. Both are on the disk already.
  * Never throws: a failure is logged, and the checkpoint stays as it was.
  */
 export async function shareMemory(
-  { hostd, pool, inventory, log }: Pick<OpenHost, 'hostd' | 'pool' | 'inventory' | 'log'>,
+  { hostd, pool, inventory, log }: ShareHost,
   checkpointId: string,
   signal?: AbortSignal,
 ): Promise<void> {

@@ -5,14 +5,15 @@ import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { livenessTimes } from './liveness.ts'
-import type { DriverContext, OpenHost } from './context.ts'
 import { Supervisor } from './supervisor.ts'
 
 /** A supervisor of `sb-1`, which runs until `world` says that it has ended; nothing of it can be removed. */
 function makeSupervisor(t: TestContext) {
   const processes = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
   const world = { ended: [] as string[], looks: 0, exits: [] as SandboxExit[], logged: [] as string[] }
-  const context = {
+  const options = {
+    cgroups: { oomKills: async () => 0 },
+    onExit: (exit: SandboxExit) => world.exits.push(exit),
     running: {
       onEnd: () => undefined,
       runs: processes,
@@ -21,7 +22,7 @@ function makeSupervisor(t: TestContext) {
         world.looks += 1
         return world.ended.filter((id) => processes.has(id))
       },
-      stop: async (_: unknown, id: string) => {
+      stop: async (id: string) => {
         processes.delete(id)
         throw new Error('a mount is busy')
       },
@@ -39,9 +40,8 @@ function makeSupervisor(t: TestContext) {
     livenessTimes,
     log: (message: string) => world.logged.push(message),
   }
-  const supervisor = new Supervisor(context as unknown as DriverContext)
-  supervisor.onExit((exit) => world.exits.push(exit))
-  supervisor.start({ cgroups: { oomKills: async () => 0 } } as unknown as OpenHost)
+  const supervisor = new Supervisor(options as unknown as ConstructorParameters<typeof Supervisor>[0])
+  supervisor.start()
   t.after(() => supervisor.stop())
   return { supervisor, world }
 }

@@ -2,11 +2,12 @@ import { lstat, readFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { unlessMissing } from '../exists.ts'
 import type { KnownResources, ReconcileReport, SandboxVolume, VolumeSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { checkId } from '../host-names.ts'
+import type { DiskPool } from '../disk/index.ts'
+import { checkId, type HostNames } from '../host-names.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { readNow } from '../read-now.ts'
-import type { OpenHost } from './context.ts'
 import type { SandboxRecord } from './records.ts'
 
 const mebibyte = 1024 * 1024
@@ -18,7 +19,7 @@ export function volumeOf(id: string): string {
 }
 
 /** See `RuntimeDriver.createVolume`. */
-export async function createVolume({ pool }: OpenHost, { id, sizeMb, from }: VolumeSpec): Promise<void> {
+export async function createVolume(pool: DiskPool, { id, sizeMb, from }: VolumeSpec): Promise<void> {
   const volume = volumeOf(id)
   if (await pool.has(volume)) throw new ServiceError('conflict', `volume ${id} exists`)
   if (from !== undefined) await assertThere(pool, from)
@@ -33,7 +34,7 @@ export async function createVolume({ pool }: OpenHost, { id, sizeMb, from }: Vol
 }
 
 /** See `RuntimeDriver.snapshotVolume`. */
-export async function snapshotVolume({ pool }: OpenHost, id: string, snapshotId: string): Promise<void> {
+export async function snapshotVolume(pool: DiskPool, id: string, snapshotId: string): Promise<void> {
   const snapshot = volumeOf(snapshotId)
   await assertThere(pool, id)
   if (await pool.has(snapshot)) throw new ServiceError('conflict', `snapshot ${snapshotId} exists`)
@@ -42,7 +43,7 @@ export async function snapshotVolume({ pool }: OpenHost, id: string, snapshotId:
 
 /** Shows the volumes in the bundle of a sandbox, from where the runtime binds them. */
 export async function mountVolumes(
-  { pool, names, hostd }: OpenHost,
+  { pool, names, hostd }: { pool: DiskPool; names: HostNames; hostd: HostTool },
   { id: sandboxId, rangeStart }: SandboxRecord,
   volumes: readonly SandboxVolume[],
 ): Promise<void> {
@@ -114,7 +115,7 @@ function unescaped(path: string): string {
  * sandbox has any of them mounted: those that had were ended before, or their records name them.
  */
 export async function reconcileVolumes(
-  { pool, log }: Pick<OpenHost, 'pool' | 'log'>,
+  { pool, log }: { pool: Pick<DiskPool, 'list' | 'remove'>; log: (message: string) => void },
   { volumeIds: known = [], abandoned }: KnownResources,
   report: Pick<ReconcileReport, 'lostVolumes' | 'unknownVolumes' | 'removed'>,
 ): Promise<void> {
@@ -132,7 +133,7 @@ export async function reconcileVolumes(
   if (found.size > 0) log(`nobody knows these volumes, and they stay: ${[...found].join(', ')}`)
 }
 
-async function assertThere(pool: OpenHost['pool'], id: string): Promise<void> {
+async function assertThere(pool: DiskPool, id: string): Promise<void> {
   if (await pool.has(volumeOf(id))) return
   throw new ServiceError('unavailable', `the data of volume ${id} is not on this host`)
 }

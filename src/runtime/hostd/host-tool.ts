@@ -7,13 +7,14 @@ import {
   type HostToolRequest,
   type ProgramRequest,
 } from '../../protocol/hostd.ts'
-import { CommandError, run, type CommandOptions } from '../command.ts'
+import { CommandError, run, type CommandOptions, type Run } from '../command.ts'
 
 /** What a program is started with beside its {@link CommandOptions}; `groups` are none by default. */
 export type ProgramPlace = Partial<Pick<ProgramRequest, 'hide' | 'keep' | 'groups'>>
 
-/** Requests to `atoll-hostd`. */
+/** Runs programs of the host, and asks `atoll-hostd`. */
 export interface HostTool {
+  run: Run
   /** Does one and returns what it tells. Throws {@link HostdError}, and `CommandError` where it was not done. */
   runTool(request: HostToolRequest, options?: CommandOptions): Promise<string>
   /** Runs a program with other mounts or in a control group, and returns its standard output. Throws `CommandError`. */
@@ -34,6 +35,7 @@ export class HostdError extends CommandError {
 /** `tool`, the program, with one process for each request, started like any program of the host. */
 export function hostToolAt(tool: string): HostTool {
   return {
+    run,
     runTool: (request, options) => asHostdError(request, run(toolCommand(tool, request), options)),
     runProgram: (argv, place, options) => run(toolCommand(tool, programRequest(argv, place)), options),
   }

@@ -57,7 +57,7 @@ export class HostdProcess {
       detached: true,
     }) as Process
     this.#process.channel?.unref()
-    this.#process.on('message', (message, socket) => this.#receive(message, socket))
+    this.#process.on('message', (message, handle) => this.#receive(message, handle))
     const { promise: ended, resolve: end } = Promise.withResolvers<string>()
     this.ended = ended
     this.#process.once('error', (error) => end(`cannot be started: ${error.message}`))

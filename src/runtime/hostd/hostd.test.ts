@@ -62,7 +62,7 @@ describe('hostd', () => {
   }
 
   async function pidOfHostd(): Promise<number> {
-    return Number(await run(['sh', '-c', 'echo $PPID']))
+    return Number(await hostd.run(['sh', '-c', 'echo $PPID']))
   }
 
   test('its socket is for root alone', async () => {
@@ -104,7 +104,7 @@ describe('hostd', () => {
   })
 
   test('programs do not have the channel on which sockets come', async () => {
-    const seen = await run(['sh', '-c', 'env; ls -l /proc/self/fd | grep -c socket || true'])
+    const seen = await hostd.run(['sh', '-c', 'env; ls -l /proc/self/fd | grep -c socket || true'])
     assert.doesNotMatch(seen, /NODE_CHANNEL/)
     assert.match(seen, /\n0\n$/)
   })
@@ -152,14 +152,14 @@ describe('hostd', () => {
     const connection = await hostd.connect(path)
     const pidFile = join(folder, 'lost.pid')
     const isTold = hostd.awaitEnd({ pid: process.pid, startTicks: startTicksOf('self') })
-    const lost = run(['sh', '-c', `echo $$ > ${pidFile}; exec sleep 600`]).catch((error: unknown) => error)
+    const lost = hostd.run(['sh', '-c', `echo $$ > ${pidFile}; exec sleep 600`]).catch((error: unknown) => error)
     while ((await readFile(pidFile, 'utf8').catch(() => '')) === '') await sleep(1)
     const pid = await pidOfHostd()
     process.kill(pid, 'SIGKILL')
     await once(connection.resume(), 'close')
     const error = await lost
     assert.ok(error instanceof CommandError)
-    assert.equal(error.outcome, 'is lost, as its launcher has ended')
+    assert.equal(error.outcome, 'is lost, as hostd has ended')
     process.kill(Number(await readFile(pidFile, 'utf8')))
     while (!hostd.isServing) await sleep(1)
     assert.equal(await isTold, false)
@@ -200,9 +200,9 @@ describe('hostd', () => {
     const path = join(folder, 'again.sock')
     const other = new Hostd({ socket: path, log: () => undefined })
     await other.open(toolPath)
-    const { answer } = other.launch({ argv: ['sh', '-c', 'sleep 0.3; echo done'], input: '', detached: false })
+    const output = other.run(['sh', '-c', 'sleep 0.3; echo done'])
     await other.close()
-    assert.equal((await answer).stdout.toString(), 'done\n')
+    assert.equal(await output, 'done\n')
 
     await other.open(toolPath)
     for (const starts of [other.starts, other.starts + 1]) {
@@ -224,7 +224,7 @@ describe('hostd', () => {
     await other.close()
     await assert.rejects(access(join(folder, 'other.sock')))
     await assert.rejects(other.connect('/any'), RelayUnavailable)
-    assert.equal(await run(['echo', 'here']), 'here\n')
+    assert.equal(await other.run(['echo', 'here']), 'here\n')
   })
 
   test('a program that cannot start is refused with the reason', async () => {

@@ -4,14 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
 import type { HostToolRequest } from '../../protocol/hostd.ts'
-import {
-  commandEnvironment,
-  outputOf,
-  useProgramLauncher,
-  type CommandOptions,
-  type Launched,
-  type LaunchRequest,
-} from '../command.ts'
+import { commandEnvironment, outputOf, run, type CommandOptions, type Run } from '../command.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { asHostdError, hostToolAt, programRequest, type HostTool, type ProgramPlace } from './host-tool.ts'
 import { HostdProcess } from './hostd-process.ts'
@@ -36,7 +29,6 @@ export class Hostd implements HostTool {
   #process: HostdProcess | undefined
   /** Aborted by `close`. */
   #open: AbortController | undefined
-  #release: () => void = () => undefined
   #starts = 0
 
   /** `socket` is the path of its own socket. */
@@ -56,13 +48,11 @@ export class Hostd implements HostTool {
     } catch (cause) {
       throw new ServiceError('unavailable', `${toolPath} ${(cause as Error).message}`, { cause })
     }
-    this.#release = useProgramLauncher(this)
   }
 
   /** Waits for the programs that run. */
   async close(): Promise<void> {
     this.#open?.abort()
-    this.#release()
     this.#relay.close()
     await this.#process?.close()
     this.#process = undefined
@@ -79,10 +69,9 @@ export class Hostd implements HostTool {
     return this.#starts
   }
 
-  launch({ argv, input, detached }: LaunchRequest): Launched {
-    if (this.#process === undefined) throw new Error('hostd is not open')
-    return this.#process.launch(programRequest(argv, {}, { input, detached }))
-  }
+  /** Like `run` of `command.ts`, but its process starts the program, while it serves. */
+  readonly run: Run = (argv, options) =>
+    this.#serving() === undefined ? run(argv, options) : this.runProgram(argv, {}, options)
 
   /** A process of its own does it while hostd does not serve. */
   runTool(request: HostToolRequest, options: CommandOptions = {}): Promise<string> {

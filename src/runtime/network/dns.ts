@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { open, readdir, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { commandEnvironment, run } from '../command.ts'
+import { commandEnvironment, type Run } from '../command.ts'
 import { readNow } from '../read-now.ts'
 import { deniedNetworks } from './rules.ts'
 
@@ -18,6 +18,7 @@ const tcpConnectionsMax = 512
 const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
 
 export interface ForwarderOptions {
+  run: Run
   pidFile: string
   address: string
   /** The subnet of the sandboxes. */
@@ -47,7 +48,7 @@ export class Forwarder {
   /** Adopts a running forwarder with the same arguments, replaces another one. Throws `unavailable`. */
   async ensure(): Promise<void> {
     const running = await this.#running()
-    const argv = [...this.#arguments(), ...(await tcpArguments())]
+    const argv = [...this.#arguments(), ...(await tcpArguments(this.#options.run))]
     if (running?.argv.slice(1).join('\0') === argv.join('\0')) return
     await this.stop()
     await this.#start(argv)
@@ -156,7 +157,7 @@ export class Forwarder {
 /** Of the installed version: before 2.90 it has twenty connections and no option. */
 let tcpOptions: string[] | undefined
 
-async function tcpArguments(): Promise<string[]> {
+async function tcpArguments(run: Run): Promise<string[]> {
   if (tcpOptions !== undefined) return tcpOptions
   const help = await run(['dnsmasq', '--help']).catch(() => undefined)
   // One that is missing is told at its start.

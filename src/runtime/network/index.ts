@@ -4,7 +4,7 @@
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { CommandError, messageOf, run } from '../command.ts'
+import { CommandError, messageOf, type Run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { readNow } from '../read-now.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -33,6 +33,7 @@ export interface NetworkOptions {
   runDir: string
   /** Adds no rules to the firewall of the host. */
   leaveHostFirewall?: boolean | undefined
+  run: Run
   log: (message: string) => void
   /** Holds the size of the host's table of connections. */
   tableMaxFile?: string
@@ -52,6 +53,7 @@ export class Network {
   readonly #table: string
   readonly #forwarder: Forwarder
   readonly #tableMaxFile: string
+  readonly #run: Run
   readonly #log: (message: string) => void
   #hostd: HostTool | undefined
   /** The size of the table of connections for which the loaded rules were made. */
@@ -61,11 +63,13 @@ export class Network {
 
   constructor(options: NetworkOptions) {
     this.subnet = options.subnet
+    this.#run = options.run
     this.#log = options.log
     this.#layout = new Layout(options.hash, options.subnet)
     this.#table = `atoll_${options.hash}`
     this.#tableMaxFile = options.tableMaxFile ?? tableMaxFile
     this.hostFirewall = new HostFirewall({
+      run: options.run,
       hash: options.hash,
       cidr: options.subnet.cidr,
       hostAddress: options.subnet.gatewayAddress,
@@ -79,6 +83,7 @@ export class Network {
       address: options.subnet.gatewayAddress,
       subnet: options.subnet.cidr,
       ownNames: [gatewayName],
+      run: options.run,
     })
   }
 
@@ -119,7 +124,7 @@ export class Network {
     await this.hostFirewall.close()
     await this.#forwarder.stop()
     await this.#removeLinksBut(new Set())
-    await run(['nft', '-f', '-'], { input: `table inet ${this.#table}\ndelete table inet ${this.#table}\n` })
+    await this.#run(['nft', '-f', '-'], { input: `table inet ${this.#table}\ndelete table inet ${this.#table}\n` })
     await this.#deleteLink(this.#layout.gatewayLink)
   }
 
@@ -161,7 +166,7 @@ export class Network {
   /** Takes a running sandbox off the network, or back on; its connections see only silence. */
   async silence(slot: number, silent: boolean): Promise<void> {
     const port = this.#layout.port(slot)
-    await batch(silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
+    await batch(this.#run, silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
   }
 
   /** What has passed the link of a sandbox since it was attached, as the sandbox sees it. Undefined without a link. Reads without yielding. */
@@ -197,17 +202,18 @@ export class Network {
   async #openGateway(): Promise<void> {
     const { gatewayLink } = this.#layout
     // A bridge without ports: all kernels have it, and it carries an address like a dummy.
-    if (!(await exists(`${networksDir}/${gatewayLink}`))) await batch([`link add name ${gatewayLink} type bridge`])
+    if (!(await exists(`${networksDir}/${gatewayLink}`)))
+      await batch(this.#run, [`link add name ${gatewayLink} type bridge`])
     const wanted = `${this.subnet.gatewayAddress}/${this.subnet.prefix}`
-    for (const { link, address } of await addresses()) {
-      if (link === gatewayLink && address !== wanted) await batch([`address delete ${address} dev ${link}`])
+    for (const { link, address } of await addresses(this.#run)) {
+      if (link === gatewayLink && address !== wanted) await batch(this.#run, [`address delete ${address} dev ${link}`])
       if (link === gatewayLink || !this.subnet.meets(address)) continue
       const meeting = `subnet ${this.subnet.cidr} meets ${address} on ${link} of this host`
       throw new ServiceError('unavailable', `${meeting}: choose another one with ATOLL_SUBNET`)
     }
     const disableIpv6 = `/proc/sys/net/ipv6/conf/${gatewayLink}/disable_ipv6`
     if (await exists(disableIpv6)) await writeFile(disableIpv6, '1')
-    await batch(this.#layout.openGateway())
+    await batch(this.#run, this.#layout.openGateway())
   }
 
   async #openForwarding(): Promise<void> {
@@ -229,14 +235,14 @@ export class Network {
     })
     const hint =
       'the kernel needs nf_tables (inet family), nft_nat, nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
-    await run(['nft', '-f', '-'], { input }).catch(unavailable(`the packet rules cannot be loaded (${hint})`))
+    await this.#run(['nft', '-f', '-'], { input }).catch(unavailable(`the packet rules cannot be loaded (${hint})`))
     this.#tableMax = tableMax
   }
 
   async #hasRules(): Promise<boolean> {
     try {
       // The rule, not the chain alone: `flush table` leaves that.
-      return (await run(['nft', 'list', 'chain', 'inet', this.#table, 'raw'])).includes('jump from_sandbox')
+      return (await this.#run(['nft', 'list', 'chain', 'inet', this.#table, 'raw'])).includes('jump from_sandbox')
     } catch (error) {
       if (error instanceof CommandError && /No such file or directory/.test(error.stderr)) return false
       throw error
@@ -256,7 +262,7 @@ export class Network {
     if (ports.length === 0) return
     const lines = ports.flatMap((port) => this.#layout.joinPort(port))
     // A sandbox that ends meanwhile takes its link with it and does not stop the others.
-    await run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
+    await this.#run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
       (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${messageOf(error)}`),
     )
     for (const { link } of ports) await forward(link).catch((error: unknown) => this.#log(messageOf(error)))
@@ -273,7 +279,7 @@ export class Network {
     const file = `${networksDir}/${link}`
     if (!(await exists(file))) return
     try {
-      await (this.#hostd?.runTool({ op: 'delete-link', link }) ?? run(['ip', 'link', 'delete', 'dev', link]))
+      await (this.#hostd?.runTool({ op: 'delete-link', link }) ?? this.#run(['ip', 'link', 'delete', 'dev', link]))
     } catch (error) {
       // A link goes by itself with the namespace at its other end.
       if (await exists(file)) throw error
@@ -281,12 +287,12 @@ export class Network {
   }
 }
 
-async function batch(lines: readonly string[]): Promise<void> {
+async function batch(run: Run, lines: readonly string[]): Promise<void> {
   await run(['ip', '-batch', '-'], { input: lines.join('\n') })
 }
 
 /** The IPv4 addresses of this host with their prefixes, such as `192.0.2.2/24`. */
-async function addresses(): Promise<{ link: string; address: string }[]> {
+async function addresses(run: Run): Promise<{ link: string; address: string }[]> {
   const links = JSON.parse(await run(['ip', '-json', '-4', 'address', 'show'])) as {
     ifname?: string
     addr_info?: { local: string; prefixlen: number }[]

@@ -6,11 +6,9 @@ import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import { defined } from '../../lib/defined.ts'
 import type { ImageSource, ImportedImage } from '../../sandbox/ports/runtime-driver.ts'
-import type { Job } from '../cgroups/work-groups.ts'
-import { importsFolder } from '../disk/index.ts'
-import { layerOf, noteOf } from '../host/bundle.ts'
-import type { OpenHost } from '../host/context.ts'
-import type { CheckpointRecord, Layer } from '../host/records.ts'
+import type { Job, WorkGroups } from '../cgroups/work-groups.ts'
+import { type DiskPool, importsFolder, type InodeTemplates, type Layer, layerOf, noteOf } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { readArchive, storeArchive, type ImageFiles } from './archive.ts'
 import { refuseImage, type ImageField, type ImageLimits } from './limits.ts'
 import { chainIds, digestOf, readConfiguration } from './manifest.ts'
@@ -32,9 +30,34 @@ const layerNote = z.object({
 })
 type LayerNote = z.output<typeof layerNote>
 
+/** The record of a checkpoint that is an imported image. */
+interface ImageRecord {
+  id: string
+  kind: 'disk_only'
+  base: string
+  layers: Layer[]
+  sizeBytes: number
+}
+
+/** Keeps the records of checkpoints, and what they name. */
+interface ImageRecords {
+  /** Writes the record that `make` returns. A failure removes what was made. */
+  addCheckpoint(id: string, make: () => Promise<ImageRecord>): Promise<{ sizeBytes: number }>
+  holdLayers(layers: readonly Layer[]): Promise<() => void>
+  inodeEndOf(checkpointId: string): number | undefined
+  removeUnused(): Promise<void>
+}
+
 interface ImportOptions {
   limits: ImageLimits
   registries: Registries
+  images: { current(image: string): Promise<{ base: string }> }
+  records: ImageRecords
+  pool: DiskPool
+  templates: InodeTemplates
+  work: WorkGroups
+  hostd: HostTool
+  log: (message: string) => void
 }
 
 interface ImportRequest {
@@ -53,8 +76,7 @@ interface ImportRequest {
  *                                                                                                      └─► the record, last
  */
 export class ImageImporter {
-  readonly #limits: ImageLimits
-  readonly #registries: Registries
+  readonly #options: ImportOptions
   readonly #semaphore: Semaphore
   /**
    * By owner and layer: the second import of one waits for the first. Not by layer alone, as anybody can say that what takes half an hour to
@@ -64,59 +86,45 @@ export class ImageImporter {
   /** By layer: while one is put into its place. */
   readonly #placing = new KeyedMutex()
 
-  constructor({ limits, registries }: ImportOptions) {
-    this.#limits = limits
-    this.#registries = registries
-    const permits = limits.importsAtOnce
+  constructor(options: ImportOptions) {
+    this.#options = options
+    const permits = options.limits.importsAtOnce
     this.#semaphore = new Semaphore({ permits, permitsPerKey: Math.max(1, permits - 1) })
   }
 
-  /** Throws `invalid_request` unless the text names an image of a registry that the operator has named. */
-  assertImportable(reference: string): void {
-    this.#registries.parse(reference)
-  }
-
-  /** Removes credentials that a server that died has left. */
-  async removeSecrets(): Promise<void> {
-    await this.#registries.removeSecrets()
-  }
-
   /** See `RuntimeDriver.importImage`. */
-  import(host: OpenHost, request: ImportRequest): Promise<ImportedImage> {
-    return host.work.use('import', this.#limits.work, (job) => this.#import(host, job, request))
+  import(request: ImportRequest): Promise<ImportedImage> {
+    const { work, limits } = this.#options
+    return work.use('import', limits.work, (job) => this.#import(job, request))
   }
 
-  async #import(
-    host: OpenHost,
-    job: Job,
-    { checkpointId, source, signal, owner }: ImportRequest,
-  ): Promise<ImportedImage> {
-    const { inventory, images, pool } = host
+  async #import(job: Job, { checkpointId, source, signal, owner }: ImportRequest): Promise<ImportedImage> {
+    const { limits, records, images, pool } = this.#options
     const field: ImageField = 'reference' in source ? 'image.oci' : 'archive'
     const { base } = await images.current(emptyImage).catch((cause: unknown) => {
       throw new ServiceError('unavailable', `there is no image ${emptyImage}: run npm run setup`, { cause })
     })
     // A refused import of the same id must not remove what the first one has.
     const folder = `${importsFolder}/${checkpointId}.${randomBytes(4).toString('hex')}`
-    const unpack = unpackerOf(job, { field, limits: this.#limits, hostFolder: pool.path(''), signal })
+    const unpack = unpackerOf(job, { field, limits, hostFolder: pool.path(''), signal })
     let imported: Omit<ImportedImage, 'sizeBytes'> | undefined
     let release: () => void = () => undefined
     try {
-      const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
+      const { sizeBytes } = await records.addCheckpoint(checkpointId, async () => {
         await pool.createSubvolume(folder)
         // An archive is there twice for a moment.
-        await pool.limit(folder, 2 * this.#limits.downloadBytesMax)
+        await pool.limit(folder, 2 * limits.downloadBytesMax)
         // Without a permit: a slow sender would hold up those who have sent.
         const filesOf = await this.#receive(job, pool.path(folder), source, signal)
-        const unpackAll = async (): Promise<CheckpointRecord> => {
+        const unpackAll = async (): Promise<ImageRecord> => {
           const { digest, config, layers: blobs } = await filesOf(unpack)
           const { diffIds, defaults } = await readConfiguration(config, field)
           if (diffIds.length !== blobs.length) throw refuseImage(field, 'has another number of layers than it says')
           imported = { digest, config: defaults }
           const chain = chainIds(diffIds)
           const parts = diffIds.map((diffId, index) => ({ diffId, blob: blobs[index]!, id: layerIdOf(chain[index]!) }))
-          release = await inventory.holdLayers(parts.map(({ id }) => ({ checkpointId: id, rangeStart })))
-          const layers = await this.#addLayers(host, { field, unpack, signal, folder, owner }, parts)
+          release = await records.holdLayers(parts.map(({ id }) => ({ checkpointId: id, rangeStart })))
+          const layers = await this.#addLayers({ field, unpack, signal, folder, owner }, parts)
           return { id: checkpointId, kind: 'disk_only', base, ...layers }
         }
         return await this.#semaphore.use(unpackAll, { signal, ...defined({ key: owner }) })
@@ -125,8 +133,8 @@ export class ImageImporter {
       return { ...imported, sizeBytes }
     } finally {
       release()
-      await removeDraft(host, folder)
-      await inventory.removeUnused()
+      await this.#removeDraft(folder)
+      await records.removeUnused()
     }
   }
 
@@ -137,11 +145,12 @@ export class ImageImporter {
     source: ImageSource,
     signal: AbortSignal,
   ): Promise<(unpack: Unpack) => Promise<ImageFiles>> {
+    const { limits, registries } = this.#options
     if ('archive' in source) {
-      await storeArchive(source.archive, `${folder}/archive.tar`, this.#limits, signal)
-      return (unpack) => readArchive(`${folder}/archive.tar`, `${folder}/archive`, unpack, this.#limits)
+      await storeArchive(source.archive, `${folder}/archive.tar`, limits, signal)
+      return (unpack) => readArchive(`${folder}/archive.tar`, `${folder}/archive`, unpack, limits)
     }
-    const { digest, manifest, fileOf } = await this.#registries.fetch(job, source.reference, folder, signal)
+    const { digest, manifest, fileOf } = await registries.fetch(job, source.reference, folder, signal)
     return async () => {
       const config = await readFile(fileOf(manifest.config.digest))
       if ((await digestOf(config)) !== manifest.config.digest) {
@@ -154,22 +163,22 @@ export class ImageImporter {
 
   /** `parts` are the layers of the image, lowest first. Returns them as a record names them, and their size. */
   async #addLayers(
-    host: OpenHost,
     { field, unpack, signal, folder, owner = '' }: LayerOptions,
     parts: readonly LayerPart[],
-  ): Promise<Pick<CheckpointRecord, 'layers' | 'sizeBytes'>> {
+  ): Promise<Pick<ImageRecord, 'layers' | 'sizeBytes'>> {
+    const { limits, templates } = this.#options
     let layers: Layer[] = []
     let bytes = 0
     let files = 0
     for (const [index, { id, blob, diffId }] of parts.entries()) {
       signal.throwIfAborted()
-      const bounds = { bytesMax: this.#limits.bytesMax - bytes, filesMax: this.#limits.filesMax - files }
+      const bounds = { bytesMax: limits.bytesMax - bytes, filesMax: limits.filesMax - files }
       const unpackVerified: UnpackLayer = async (into) => {
         const unpacked = await unpack({ blob, ...bounds, ...into })
         if (`sha256:${unpacked.digest}` === diffId) return unpacked
         throw refuseImage(field, `has a layer of another content than its digest ${diffId} says`)
       }
-      const make = () => this.#addLayer(host, { id, draft: `${folder}.${index}`, below: layers }, unpackVerified)
+      const make = () => this.#addLayer({ id, draft: `${folder}.${index}`, below: layers }, unpackVerified)
       const note = await this.#unpacking.run(`${owner} ${id}`, make)
       bytes += note.bytes
       files += note.files
@@ -178,20 +187,19 @@ export class ImageImporter {
     }
     const end = layers[0]?.inodeEnd
     // Made now, so that the first sandbox need not wait for it.
-    if (end !== undefined) await host.templates.above(end)
+    if (end !== undefined) await templates.above(end)
     return { layers, sizeBytes: bytes }
   }
 
   /** Unpacks a layer that is not there yet. One that is there is verified all the same: nobody gets what they do not have already. */
   async #addLayer(
-    host: OpenHost,
     { id, draft, below }: { id: string; draft: string; below: readonly Layer[] },
     unpack: UnpackLayer,
   ): Promise<LayerNote> {
-    const { pool, hostd, templates } = host
+    const { pool, hostd, templates } = this.#options
     if (await pool.has(layerOf(id))) {
       await unpack({})
-      return await readNote(host, id)
+      return await this.#readNote(id)
     }
     const above = below[0]?.inodeEnd ?? 0
     try {
@@ -207,25 +215,27 @@ export class ImageImporter {
       await writeFile(noteOf(path), JSON.stringify(note), { mode: 0o600 })
       return await this.#placing.run(id, async () => {
         // Another owner was first. What lies above it must go on from its inode numbers.
-        if (await pool.has(layerOf(id))) return await readNote(host, id)
+        if (await pool.has(layerOf(id))) return await this.#readNote(id)
         await pool.snapshot(draft, layerOf(id))
         return note
       })
     } finally {
-      await removeDraft(host, draft)
+      await this.#removeDraft(draft)
     }
   }
-}
 
-/** Of a layer that is in its place. */
-async function readNote({ pool, inventory }: OpenHost, id: string): Promise<LayerNote> {
-  const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
-  return { ...note, ...defined({ inodeEnd: inventory.inodeEndOf(id) }) }
-}
+  /** Of a layer that is in its place. */
+  async #readNote(id: string): Promise<LayerNote> {
+    const { pool, records } = this.#options
+    const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
+    return { ...note, ...defined({ inodeEnd: records.inodeEndOf(id) }) }
+  }
 
-/** A failure must not hide what an import has failed for; the next `open` removes what stays. */
-async function removeDraft({ pool, log }: OpenHost, path: string): Promise<void> {
-  await pool.remove(path).catch((error: unknown) => log(`${path} stays until the next start: ${String(error)}`))
+  /** A failure must not hide what an import has failed for; the next `open` removes what stays. */
+  async #removeDraft(path: string): Promise<void> {
+    const { pool, log } = this.#options
+    await pool.remove(path).catch((error: unknown) => log(`${path} stays until the next start: ${String(error)}`))
+  }
 }
 
 interface LayerPart {

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { run } from '../command.ts'
+import type { Run } from '../command.ts'
 import { exists } from '../exists.ts'
 
 const enabledFile = '/sys/module/apparmor/parameters/enabled'
@@ -62,7 +62,7 @@ export async function isLoaded(): Promise<boolean> {
  * Loads the profile unless the kernel has it: a reload of the host's own profiles may have removed it, and starts and restores
  * fail for an unknown name. Throws `unavailable`.
  */
-export async function loadProfile(): Promise<void> {
+export async function loadProfile(run: Run): Promise<void> {
   if (await isLoaded()) return
   const abi = (await exists(abiFile)) ? 'abi <abi/3.0>,\n' : ''
   const input = `${abi}profile ${profileName} ${body}`
@@ -74,10 +74,10 @@ export async function loadProfile(): Promise<void> {
 }
 
 /** The profile for all later starts; undefined, with the reason in the log, where there can be none. */
-export async function findProfile(log: (message: string) => void): Promise<string | undefined> {
+export async function findProfile(run: Run, log: (message: string) => void): Promise<string | undefined> {
   if ((await whyUnconfined()) !== undefined) return undefined
   try {
-    await loadProfile()
+    await loadProfile(run)
     return profileName
   } catch (error) {
     log(`sandboxes start without an AppArmor profile: ${String(error)}`)

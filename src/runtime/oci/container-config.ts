@@ -4,11 +4,10 @@ import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { formatProcessors } from '../cgroups/processors.ts'
+import type { Run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
 import { shownFiles } from '../lxcfs.ts'
-import type { SandboxRecord } from '../host/records.ts'
 import { findProfile } from './apparmor.ts'
 import { seccompProfile } from './seccomp.ts'
 
@@ -53,7 +52,7 @@ export type ContainerLimits = Pick<SandboxSpec, 'cpuCount' | 'memoryMb'>
 /** Features of the host, detected once. */
 export type HostTraits = Awaited<ReturnType<typeof findTraits>>
 
-export async function findTraits(cgroups: Cgroups, log: (message: string) => void) {
+export async function findTraits(cgroups: Cgroups, run: Run, log: (message: string) => void) {
   const limits = await readFile('/proc/self/limits', 'utf8')
   const files = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1]
   return {
@@ -62,7 +61,7 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
     /** Whether the kernel counts swap; without it a limit on swap cannot be set and none is needed. */
     swapAccounting: await cgroups.countsSwap(),
     /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
-    apparmorProfile: await findProfile(log),
+    apparmorProfile: await findProfile(run, log),
     ipv6: await exists('/proc/net/if_inet6'),
     /** Of each sandbox. Known once the pool is open; absent where the kernel has none. */
     disk: undefined as DiskBounds | undefined,
@@ -71,7 +70,7 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 
 /** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
 export function containerConfig(
-  record: SandboxRecord,
+  record: { id: string; rangeStart: number },
   { volumes = [], ...limits }: ContainerLimits & Pick<SandboxSpec, 'volumes'>,
   {
     names,
@@ -81,7 +80,8 @@ export function containerConfig(
     processors,
   }: {
     names: HostNames
-    programs: Omit<Images, 'base'>
+    /** Paths of what is mounted. */
+    programs: { guest: string; agent?: string }
     traits: HostTraits
     /** The folder of `shownFiles`. */
     shown: string

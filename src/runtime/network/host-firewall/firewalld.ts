@@ -1,4 +1,4 @@
-import { CommandError, run } from '../../command.ts'
+import { CommandError, type Run } from '../../command.ts'
 import type { BaseChain } from './nftables.ts'
 import { commentPrefix, linkPrefix } from './accept-rules.ts'
 
@@ -15,7 +15,7 @@ export function isFirewalld({ family, table }: BaseChain): boolean {
 }
 
 /** Whether firewalld's table names the links of a data directory in a zone, in rules of ours, or not at all. */
-export async function standingInFirewalld(hash: string): Promise<'zone' | 'rules' | undefined> {
+export async function standingInFirewalld(run: Run, hash: string): Promise<'zone' | 'rules' | undefined> {
   const lines = (await run(['nft', 'list', 'table', 'inet', 'firewalld'])).split('\n')
   const about = lines.filter((line) => line.includes(`"${linkPrefix(hash)}*"`))
   if (about.some((line) => !line.includes(`comment "${commentPrefix(hash)}`))) return 'zone'
@@ -26,18 +26,18 @@ export async function standingInFirewalld(hash: string): Promise<'zone' | 'rules
  * Adds the links to a zone of firewalld until it restarts: since version 2.1 no other program can change its table. A zone accepts
  * all packets of a link; Atoll's own rules then leave the same as an accept rule would. Returns false without an answer of firewalld.
  */
-export async function joinZone(hash: string): Promise<boolean> {
-  return await ask(inZone, `--add-interface=${linkPrefix(hash)}+`)
+export async function joinZone(run: Run, hash: string): Promise<boolean> {
+  return await ask(run, inZone, `--add-interface=${linkPrefix(hash)}+`)
 }
 
 /** Removes the links from the zone unless an operator put them there permanently. */
-export async function leaveZone(hash: string): Promise<void> {
+export async function leaveZone(run: Run, hash: string): Promise<void> {
   const links = `${linkPrefix(hash)}+`
-  if (await mayBePermanent(links)) return
-  await ask(inZone, `--remove-interface=${links}`)
+  if (await mayBePermanent(run, links)) return
+  await ask(run, inZone, `--remove-interface=${links}`)
 }
 
-async function mayBePermanent(links: string): Promise<boolean> {
+async function mayBePermanent(run: Run, links: string): Promise<boolean> {
   try {
     await run(['firewall-cmd', '--permanent', inZone, `--query-interface=${links}`])
     return true
@@ -46,7 +46,7 @@ async function mayBePermanent(links: string): Promise<boolean> {
   }
 }
 
-async function ask(...words: string[]): Promise<boolean> {
+async function ask(run: Run, ...words: string[]): Promise<boolean> {
   try {
     await run(['firewall-cmd', ...words])
     return true

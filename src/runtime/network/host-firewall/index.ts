@@ -2,7 +2,7 @@
  * Lets sandboxes through the firewalls of the host. A packet that one chain accepts may still be dropped by another (nft(8)), so the
  * accept rules go into each chain that drops: one file for each kind of firewall.
  */
-import { messageOf } from '../../command.ts'
+import { messageOf, type Run } from '../../command.ts'
 import { firewalldZone, isFirewalld, joinZone, leaveZone, standingInFirewalld } from './firewalld.ts'
 import { fillLegacyChains } from './iptables-legacy.ts'
 import { type BaseChain, baseChains, fillChain, isIptables } from './nftables.ts'
@@ -18,6 +18,7 @@ import {
 const lookIntervalMs = 15_000
 
 export interface HostFirewallOptions extends AcceptRuleOptions {
+  run: Run
   /** The operator configures the firewall: add nothing. */
   isLeft: boolean
   log: (message: string) => void
@@ -55,9 +56,9 @@ export class HostFirewall {
   }
 
   async #fill(acceptRules: readonly AcceptRule[]): Promise<void> {
-    const { hash } = this.#options
-    const chains = await this.#attempt('nftables', [], baseChains)
-    const { isIn, isNew } = await this.#attempt('firewalld', notInZone, () => zoneFor(chains, hash, acceptRules))
+    const { hash, run } = this.#options
+    const chains = await this.#attempt('nftables', [], () => baseChains(run))
+    const { isIn, isNew } = await this.#attempt('firewalld', notInZone, () => zoneFor(run, chains, hash, acceptRules))
     const changed = isNew ? [firewalldZone] : []
     for (const chain of chains) {
       const wanted = wantedIn(chain, acceptRules, isIn)
@@ -67,14 +68,14 @@ export class HostFirewall {
       if (wanted.length === 0 && !mayHoldOurs) continue
       this.#filled.add(name)
       const hasFilled = await this.#attempt(name, false, async () => {
-        const put = await fillChain(chain, { hash, acceptRules: wanted, position: positionIn(chain) })
+        const put = await fillChain(run, chain, { hash, acceptRules: wanted, position: positionIn(chain) })
         if (wanted.length === 0) this.#filled.delete(name)
         return put
       })
       if (hasFilled) changed.push(name)
     }
     this.#hasLooked ||= chains.length > 0
-    changed.push(...(await this.#attempt('iptables-legacy', [], () => fillLegacyChains(hash, acceptRules))))
+    changed.push(...(await this.#attempt('iptables-legacy', [], () => fillLegacyChains(run, hash, acceptRules))))
     if (changed.length === 0) return
     this.#say(
       `the firewall of this machine lets sandboxes through now, by rules for ${linkPrefix(hash)}* in ${changed.join(', ')} ` +
@@ -116,15 +117,16 @@ const notInZone = { isIn: false, isNew: false }
 
 /** Moves the links into firewalld's zone, or out of it when no rules are wanted. */
 async function zoneFor(
+  run: Run,
   chains: readonly BaseChain[],
   hash: string,
   acceptRules: readonly AcceptRule[],
 ): Promise<typeof notInZone> {
   if (!chains.some(isFirewalld)) return notInZone
-  const standing = await standingInFirewalld(hash)
-  if (acceptRules.length === 0 && standing === 'zone') await leaveZone(hash)
+  const standing = await standingInFirewalld(run, hash)
+  if (acceptRules.length === 0 && standing === 'zone') await leaveZone(run, hash)
   if (acceptRules.length === 0 || standing === 'rules') return notInZone
   if (standing === 'zone') return { isIn: true, isNew: false }
-  const isIn = await joinZone(hash)
+  const isIn = await joinZone(run, hash)
   return { isIn, isNew: isIn }
 }

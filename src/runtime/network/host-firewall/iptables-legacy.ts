@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises'
-import { run } from '../../command.ts'
+import type { Run } from '../../command.ts'
 import { type AcceptRule, type RulePosition, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
 
 /** Lists the legacy tables of this network namespace; a table exists after its first use. */
@@ -8,7 +8,7 @@ const chains = { forward: 'FORWARD', input: 'INPUT' } as const
 const positions: Record<AcceptRule['hook'], RulePosition> = { forward: 'last', input: 'head' }
 
 /** Like `fillChain`, for the two chains of the older iptables. Returns the chains to which it added rules. */
-export async function fillLegacyChains(hash: string, acceptRules: readonly AcceptRule[]): Promise<string[]> {
+export async function fillLegacyChains(run: Run, hash: string, acceptRules: readonly AcceptRule[]): Promise<string[]> {
   const tables = await readFile(tablesFile, 'utf8').catch(() => '')
   if (!tables.split('\n').includes('filter')) return []
   const { changes, filled } = legacyChanges(await run(['iptables-legacy-save', '-t', 'filter']), hash, acceptRules)

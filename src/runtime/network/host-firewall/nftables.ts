@@ -1,4 +1,4 @@
-import { run } from '../../command.ts'
+import type { Run } from '../../command.ts'
 import { type AcceptRule, type RulePosition, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
 
 /** A base chain on the path of packets to the host or through it. */
@@ -30,8 +30,8 @@ const targetsMax = 32
 const unconditional = ['counter', 'log']
 
 /** The base chains of all firewalls of the host. */
-export async function baseChains(): Promise<BaseChain[]> {
-  const { nftables } = await listing(['list', 'chains'])
+export async function baseChains(run: Run): Promise<BaseChain[]> {
+  const { nftables } = await listing(run, ['list', 'chains'])
   const chains = nftables.flatMap(({ chain }) => (chain === undefined ? [] : [chain as BaseChain & { type?: string }]))
   return chains
     .filter(({ type, hook, family }) => type === 'filter' && hooks.includes(hook) && families.includes(family))
@@ -49,15 +49,16 @@ export function isIptables({ family, table, name }: BaseChain): boolean {
  * it added any.
  */
 export async function fillChain(
+  run: Run,
   { family, table, name, policy }: BaseChain,
   wanted: { hash: string; acceptRules: readonly AcceptRule[]; position: RulePosition },
 ): Promise<boolean> {
-  const rules = await rulesOf(family, table, name)
+  const rules = await rulesOf(run, family, table, name)
   const targets = new Map<string, Rule[]>()
   // At the head the later rules do not matter.
   const followed = wanted.position === 'head' ? [] : targetsOf(rules).slice(0, targetsMax)
   // A chain that has just gone, or is too long to list, counts as one that does not decide on all packets.
-  for (const target of followed) targets.set(target, await rulesOf(family, table, target).catch(() => []))
+  for (const target of followed) targets.set(target, await rulesOf(run, family, table, target).catch(() => []))
   const placement = placementIn({ rules, policy, targets }, wanted)
   if (placement === undefined) return false
   const { removed, added, before } = placement
@@ -76,8 +77,8 @@ export async function fillChain(
   return added.length > 0
 }
 
-async function rulesOf(family: string, table: string, chain: string): Promise<(Rule & { handle: number })[]> {
-  const { nftables } = await listing(['--handle', 'list', 'chain', family, table, chain])
+async function rulesOf(run: Run, family: string, table: string, chain: string): Promise<(Rule & { handle: number })[]> {
+  const { nftables } = await listing(run, ['--handle', 'list', 'chain', family, table, chain])
   return nftables
     .flatMap(({ rule }) => rule ?? [])
     .map(({ handle, comment = '', expr }) => ({ handle, comment, verdict: verdictOf(expr) }))
@@ -108,6 +109,6 @@ function isUnconditional(expression: Record<string, unknown>): boolean {
   return unconditional.some((kind) => kind in expression) || (xt?.type === 'match' && xt.name === 'comment')
 }
 
-async function listing(words: string[]): Promise<Listing> {
+async function listing(run: Run, words: string[]): Promise<Listing> {
   return JSON.parse(await run(['nft', '--json', ...words])) as Listing
 }

@@ -3,6 +3,7 @@
  * as JSON: `open HASH`, `again` (by the server that has opened last), `close HASH`, `leave HASH`, `load RULES` (as `nft -f` takes them) and `show`, which lists all rules.
  */
 import { execFileSync } from 'node:child_process'
+import { run } from '../../command.ts'
 import { HostFirewall } from '../host-firewall/index.ts'
 
 export interface Seen {
@@ -17,6 +18,7 @@ const shown: string[] = []
 
 const firewall = (hash: string, isLeft = false) =>
   new HostFirewall({
+    run,
     hash,
     cidr: '10.200.0.0/16',
     hostAddress: '10.200.0.1',

@@ -1,5 +1,5 @@
-import { run } from '../command.ts'
-import { baseChains } from '../network/host-firewall/nftables.ts'
+import { run } from '../../command.ts'
+import { baseChains } from './nftables.ts'
 
 /** Firewalls, the mark of each in the packet rules, and the commands that let Atoll's links through. */
 const firewalls = [
@@ -35,7 +35,7 @@ export async function firewallAdvice(): Promise<string> {
 
 /** For chains of unknown programs. */
 async function chainAdvice(): Promise<string[]> {
-  const chains = await baseChains().catch(() => [])
+  const chains = await baseChains(run).catch(() => [])
   return chains.map(({ family, table, name, hook }) => {
     const where = `${family} ${table} ${name}`
     const accept = (direction: string) => `nft insert rule ${where} ${direction} '"atl*"' accept`

@@ -17,26 +17,17 @@ import type {
   VolumeSpec,
   VolumeState,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { asReported } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
+import { diskOf, layerOf, asReported } from '../disk/index.ts'
 import { checkId } from '../host-names.ts'
-import { PoolBackups } from '../host/backup-cut.ts'
-import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
-import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from '../host/context.ts'
-import { dialSocket } from '../host/dial.ts'
-import { dropStaleMemory } from '../host/fence.ts'
-import { isFit, removeSandbox, startFirst, takeOver } from '../host/first-start.ts'
-import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
-import { alignSandbox } from '../host/alignment.ts'
-import { writeDiskUse, writeLimits } from '../host/limit-files.ts'
-import { limitProcesses } from '../host/limits.ts'
-import { Launcher } from '../host/launcher.ts'
-import { openHost, releaseHost } from '../host/open-host.ts'
-import { saveForCheckpoint, saveForHibernation } from '../host/save-memory.ts'
-import { Supervisor } from '../host/supervisor.ts'
-import { createVolume, snapshotVolume, volumeOf } from '../host/volumes.ts'
-import { wakeSaved } from '../host/wake.ts'
 import { gatewayName, gatewayPort, metadataPort } from '../network/index.ts'
+import { alignSandbox } from './alignment.ts'
+import { PoolBackups } from './backup-cut.ts'
+import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from './context.ts'
+import { dialSocket } from './dial.ts'
+import { dropStaleMemory } from './fence.ts'
+import { openHost, releaseHost } from './open-host.ts'
+import { createVolume, snapshotVolume, volumeOf } from './volumes.ts'
 
 /** A bound below the 500 layers that overlay takes. */
 const layersMax = 450
@@ -63,9 +54,8 @@ class OciDriver implements RuntimeDriver {
   /** Works while the driver is open. */
   readonly backups: PoolBackups
   readonly #context: DriverContext
-  readonly #supervisor: Supervisor
-  readonly #launcher: Launcher
   #opened: OpenHost | undefined
+  #onExit: (exit: SandboxExit) => void = () => undefined
   /** Aborted by `close`. */
   #imports = new AbortController()
   readonly #importing = new Set<Promise<ImportedImage>>()
@@ -74,8 +64,6 @@ class OciDriver implements RuntimeDriver {
     this.#context = context
     this.backups = new PoolBackups(context)
     this.name = context.runtime.name
-    this.#supervisor = new Supervisor(context)
-    this.#launcher = new Launcher(this.#supervisor)
   }
 
   capabilitiesOf(): DriverCapabilities {
@@ -84,12 +72,12 @@ class OciDriver implements RuntimeDriver {
 
   async open(known: KnownResources): Promise<ReconcileReport> {
     if (this.#opened !== undefined) throw new ServiceError('conflict', 'the runtime is open already')
-    const { host, report } = await openHost(this.#context, known)
+    const { host, report } = await openHost(this.#context, known, (exit) => this.#onExit(exit))
     const reason = host.criu.path === undefined ? host.criu.reason : undefined
     this.capabilities = { fullCheckpoints: reason === undefined, ...defined({ fullCheckpointsReason: reason }) }
     this.#opened = host
     this.#imports = new AbortController()
-    this.#supervisor.start(host)
+    host.supervisor.start()
     return report
   }
 
@@ -98,7 +86,7 @@ class OciDriver implements RuntimeDriver {
     if (opened === undefined) return
     this.#imports.abort(new ServiceError('unavailable', 'the runtime is closed'))
     await Promise.allSettled(this.#importing)
-    await this.#supervisor.stop()
+    await opened.supervisor.stop()
     this.#opened = undefined
     await releaseHost(this.#context, opened.lock)
   }
@@ -106,39 +94,38 @@ class OciDriver implements RuntimeDriver {
   prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const { cpuCount, memoryMb, diskMb } = spec
     return this.#locked(checkId(spec.id), () =>
-      startFirst(this.#hostWithSpace(), this.#launcher, spec, { warm: { cpuCount, memoryMb, diskMb } }, signal),
+      this.#hostWithSpace().firstStart.start(spec, { warm: { cpuCount, memoryMb, diskMb } }, signal),
     )
   }
 
   async isPrepared(spec: SandboxSpec): Promise<boolean> {
     const host = this.#opened
     if (host?.inventory.sandboxes.get(spec.id)?.warm === undefined) return false
-    // What is unknown now would not be created either.
-    return isFit(host, spec).catch(() => false)
+    // A create fails too for an image or a checkpoint that is unknown now.
+    return host.firstStart.isFit(spec).catch(() => false)
   }
 
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
     return this.#locked(id, async () => {
-      const host = this.#hostWithSpace()
-      const isTakenOver = host.inventory.sandboxes.get(id)?.warm && (await takeOver(host, spec, signal))
-      if (!isTakenOver) await startFirst(host, this.#launcher, spec, {}, signal)
+      const { inventory, firstStart } = this.#hostWithSpace()
+      const isTakenOver = inventory.sandboxes.get(id)?.warm && (await firstStart.takeOver(spec, signal))
+      if (!isTakenOver) await firstStart.start(spec, {}, signal)
     })
   }
 
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     return this.#locked(sandboxId, async () => {
-      const host = this.#hostWithSpace()
-      const { inventory, running, pool, log, cgroups, criu } = host
+      const { inventory, running, pool, log, criu, memory: saver, supervisor } = this.#hostWithSpace()
       const record = inventory.sandbox(sandboxId)
       // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
       const isUp = running.isUp(sandboxId)
       if (running.runs.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
-      if (isUp && criu.path !== undefined) await saveForHibernation(host, record)
-      else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
+      if (isUp && criu.path !== undefined) await saver.saveForHibernation(record)
+      else await running.stop(sandboxId, record.slot, hibernateGraceMs)
       const { memory } = inventory.sandbox(sandboxId)
       // A gigabyte takes seconds to reach the disk, and a wake must not wait for that.
-      if (memory !== undefined) this.#supervisor.flush()
+      if (memory !== undefined) supervisor.flush()
       const diskBytes = await pool.referencedBytes(diskOf(record), memory === undefined).catch((error: unknown) => {
         // The sandbox hibernates already: an unknown size is no failure.
         log(`the disk size of sandbox ${sandboxId} is not known: ${String(error)}`)
@@ -154,7 +141,7 @@ class OciDriver implements RuntimeDriver {
       host.inventory.sandbox(spec.id)
       if (host.running.isUp(spec.id)) return
       host.space.assertRuns()
-      await wakeSaved(host, this.#launcher, spec, signal)
+      await host.launcher.wake(spec, signal)
     })
   }
 
@@ -163,7 +150,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   hookFailure(sandboxId: string): string | undefined {
-    return this.#launcher.hookFailures.get(sandboxId)
+    return this.#opened?.launcher.hookFailures.get(sandboxId)
   }
 
   isMemoryKept(sandboxId: string, checkpointId: string): boolean {
@@ -173,27 +160,24 @@ class OciDriver implements RuntimeDriver {
   }
 
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
-    return this.#locked(spec.id, () =>
-      restoreInPlace(this.#hostWithSpace(), this.#launcher, { spec, checkpointId, signal }),
-    )
+    return this.#locked(spec.id, () => this.#hostWithSpace().inPlace.restore({ spec, checkpointId, signal }))
   }
 
   restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
     return this.#locked(spec.id, async () => {
       const host = this.#host()
       host.space.assertRuns()
-      await restartInPlace(host, this.#launcher, { spec, ...options })
+      await host.inPlace.restart({ spec, ...options })
     })
   }
 
   resize(spec: SandboxSpec): Promise<void> {
     return this.#locked(spec.id, async () => {
-      const host = this.#host()
-      const { inventory, running } = host
+      const { inventory, running, limits } = this.#host()
       const record = inventory.sandbox(spec.id)
-      if (running.isUp(spec.id)) await limitProcesses(host, spec)
-      await limitDisk(host, record, spec.diskMb)
-      await writeLimits(host, spec)
+      if (running.isUp(spec.id)) await limits.limitProcesses(spec)
+      await limits.limitDisk(record, spec.diskMb)
+      await limits.show(spec)
     })
   }
 
@@ -203,8 +187,9 @@ class OciDriver implements RuntimeDriver {
 
   delete(sandboxId: string): Promise<void> {
     return this.#context.locks.run(sandboxId, async () => {
-      await removeSandbox(this.#host(), sandboxId)
-      this.#launcher.hookFailures.delete(sandboxId)
+      const { firstStart, launcher } = this.#host()
+      await firstStart.remove(sandboxId)
+      launcher.hookFailures.delete(sandboxId)
     })
   }
 
@@ -224,7 +209,7 @@ class OciDriver implements RuntimeDriver {
       if (record.layers.length >= layersMax)
         throw new ServiceError('conflict', `this disk is based on ${layersMax} checkpoints, which is the most`)
       const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
-        const memory = kind === 'full' ? await saveForCheckpoint(host, record, checkpointId) : undefined
+        const memory = kind === 'full' ? await host.memory.saveForCheckpoint(record, checkpointId) : undefined
         if (memory === undefined) await pool.snapshot(diskOf(record), layerOf(checkpointId))
         const bytes = await pool.referencedBytes(layerOf(checkpointId))
         const inodeEnd = await pool.nextInode(diskOf(record))
@@ -251,7 +236,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   createVolume(spec: VolumeSpec): Promise<void> {
-    return this.#locked(checkId(spec.id), () => createVolume(this.#hostWithSpace(), spec))
+    return this.#locked(checkId(spec.id), () => createVolume(this.#hostWithSpace().pool, spec))
   }
 
   async deleteVolume(id: string): Promise<void> {
@@ -259,7 +244,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   snapshotVolume(volumeId: string, snapshotId: string): Promise<void> {
-    return this.#locked(checkId(snapshotId), () => snapshotVolume(this.#hostWithSpace(), volumeId, snapshotId))
+    return this.#locked(checkId(snapshotId), () => snapshotVolume(this.#hostWithSpace().pool, volumeId, snapshotId))
   }
 
   async volumeState(id: string, { flush = false } = {}): Promise<VolumeState | undefined> {
@@ -270,7 +255,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   assertImportable(reference: string): void {
-    this.#context.importer.assertImportable(reference)
+    this.#context.registries.parse(reference)
   }
 
   async importImage(
@@ -283,7 +268,7 @@ class OciDriver implements RuntimeDriver {
     const host = this.#hostWithSpace()
     const closed = this.#imports.signal
     const ended = signal === undefined ? closed : AbortSignal.any([signal, closed])
-    const imported = host.importer.import(host, { checkpointId, source, signal: ended, owner })
+    const imported = host.importer.import({ checkpointId, source, signal: ended, owner })
     this.#importing.add(imported)
     try {
       return await imported
@@ -295,8 +280,8 @@ class OciDriver implements RuntimeDriver {
   }
 
   async dial(sandboxId: string, signal?: AbortSignal, owner?: string): Promise<Duplex> {
-    const { running, names, hostd, space, connections } = this.#context
-    // Frozen, its guest would not answer.
+    const { running, names, hostd, space, connections, supervisor } = this.#host()
+    // The guest of a frozen sandbox does not answer.
     space.assertRuns()
     const connect = async () => {
       if (!running.runs.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
@@ -307,17 +292,17 @@ class OciDriver implements RuntimeDriver {
       const { bytesWritten, bytesRead } = socket
       socket.once('close', () => {
         const isUnanswered = socket.bytesWritten > bytesWritten && socket.bytesRead === bytesRead
-        if (isUnanswered) this.#supervisor.probeNow(sandboxId)
+        if (isUnanswered) supervisor.probeNow(sandboxId)
       })
       return socket
     } catch (error) {
-      this.#supervisor.probeNow(sandboxId)
+      supervisor.probeNow(sandboxId)
       throw error
     }
   }
 
   async connect(sandboxId: string, port: number, signal?: AbortSignal, owner?: string): Promise<Duplex | undefined> {
-    const { running, hostd, space, connections } = this.#context
+    const { running, hostd, space, connections } = this.#host()
     space.assertRuns()
     const connect = async () => {
       const process = running.runs.get(sandboxId)
@@ -338,11 +323,11 @@ class OciDriver implements RuntimeDriver {
   }
 
   async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
-    const { inventory, running, pool, cgroups, names, network } = this.#host()
+    const { inventory, running, pool, cgroups, names, network, limitFiles } = this.#host()
     const record = inventory.sandboxes.get(sandboxId)
     if (record === undefined || !running.isUp(sandboxId)) return undefined
     const diskBytes = await pool.countedBytes(diskOf(record))
-    if (diskBytes !== undefined) await writeDiskUse(names, sandboxId, diskBytes)
+    if (diskBytes !== undefined) await limitFiles.writeDiskUse(sandboxId, diskBytes)
     const usage = cgroups.usage(names.cgroup(sandboxId))
     const traffic = network.traffic(record.slot)
     // It may have ended meanwhile, and its slot may have another owner.
@@ -355,7 +340,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
-    this.#supervisor.onExit(listener)
+    this.#onExit = listener
   }
 
   gateway(): { listenHost: string; listenPort: number; insideHost: string } {
@@ -374,21 +359,21 @@ class OciDriver implements RuntimeDriver {
 
   /** Runs work under the lock of one sandbox. Reports a disk that fills up meanwhile as `no_capacity`, a sandbox that ends as `unavailable`. */
   #locked<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
-    const { locks, running } = this.#context
-    return locks.run(id, async () => {
+    return this.#context.locks.run(id, async () => {
       try {
         return await work()
       } catch (error) {
         const reported = asReported(error)
         if (reported !== error) throw reported
         const isOfProcesses = !isServiceError(error) || error.code === 'conflict'
-        if (!isOfProcesses || !running.runs.has(id) || running.isUp(id)) throw error
+        const running = this.#opened?.running
+        if (!isOfProcesses || running?.runs.has(id) !== true || running.isUp(id)) throw error
         throw hasEnded(id, error)
       }
     })
   }
 
-  /** For what makes data. Throws `no_capacity` while the disk takes no more. */
+  /** The host, for operations that write data. Throws `no_capacity` while the disk takes no more. */
   #hostWithSpace(): OpenHost {
     const host = this.#host()
     host.space.assertTakesData()

@@ -4,12 +4,12 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { defined } from '../../lib/defined.ts'
 import { CommandError, run } from '../command.ts'
-import { criuOptions } from '../criu/dump.ts'
+import { criuOptions } from './dump.ts'
 import { exists } from '../exists.ts'
 import { isAlive, type ProcessIdentity } from '../process.ts'
 import { runcCommand, runcFault, runcState } from '../oci/runc.ts'
-import type { CriuWorkspace } from './criu-workspace.ts'
-import { trialConfig } from './scratch.ts'
+import type { CriuWorkspace } from './trial-workspace.ts'
+import { trialConfig } from '../oci/trial-container.ts'
 
 const timeoutMs = 30_000
 const answerTimeoutMs = 10_000

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
-import { isLoaded, loadProfile, profileName, whyUnconfined } from '../oci/apparmor.ts'
-import { fails, missing, oneLine, works, type HostCheck } from './check.ts'
+import { run } from '../command.ts'
+import { isLoaded, loadProfile, profileName, whyUnconfined } from './apparmor.ts'
+import { fails, missing, oneLine, works, type HostCheck } from '../self-test.ts'
 
 /** Programs whose confinement keeps sandboxes from starting. */
 const programs = ['runc', 'criu', 'dnsmasq'] as const
@@ -13,7 +14,7 @@ export const apparmorCheck: HostCheck = {
     const reason = await whyUnconfined()
     if (reason !== undefined) return missing(reason)
     try {
-      await loadProfile()
+      await loadProfile(run)
     } catch (error) {
       const advice = 'sandboxes start without a profile; the Debian package apparmor brings apparmor_parser'
       return fails(oneLine((error as Error).cause ?? error), advice)

@@ -1,9 +1,9 @@
 /** Checks of the programs that make the network of sandboxes: nft, ip, dnsmasq. */
 import { run } from '../command.ts'
-import { Layout } from '../network/layout.ts'
-import { connectionBounds, rulesFile } from '../network/rules.ts'
-import { Subnet } from '../network/subnet.ts'
-import { missing, runSetup, versionText, works, type HostCheck } from './check.ts'
+import { Layout } from './layout.ts'
+import { connectionBounds, rulesFile } from './rules.ts'
+import { Subnet } from './subnet.ts'
+import { missing, runSetup, versionText, works, type HostCheck } from '../self-test.ts'
 
 /** Loads the packet rules of the driver in a network namespace that ends with the program. */
 export const nftablesCheck: HostCheck = {

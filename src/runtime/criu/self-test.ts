@@ -1,13 +1,13 @@
 import { readlink, realpath } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { messageOf, run } from '../command.ts'
-import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
+import { userfaultfdIsAllowed } from './userfaultfd.ts'
 import { exists } from '../exists.ts'
 import { hostToolAt, type HostTool } from '../hostd/index.ts'
-import { hostToolIn } from '../host/image-folder.ts'
-import { fails, missing, runSetup, works, type HostCheck } from './check.ts'
-import { dumpAndRestoreAlone, dumpAndRestoreContainer, type LazyPagesTest } from './criu-trial.ts'
-import { openCriuWorkspace } from './criu-workspace.ts'
+import { hostToolIn } from '../host-names.ts'
+import { fails, missing, runSetup, works, type HostCheck } from '../self-test.ts'
+import { dumpAndRestoreAlone, dumpAndRestoreContainer, type LazyPagesTest } from './trial.ts'
+import { openCriuWorkspace } from './trial-workspace.ts'
 
 export interface CriuSelfTest {
   ok: boolean

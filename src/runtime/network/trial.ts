@@ -7,10 +7,10 @@ import { withTimeout } from '../../lib/async/timeout.ts'
 import type { RuntimeDriver } from '../../sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../sandbox/ports/guest.ts'
 import { run } from '../command.ts'
-import { gatewayName } from '../network/index.ts'
-import { deniedNetworks, metadataAddress } from '../network/rules.ts'
-import { fails, works, type CheckResult } from './check.ts'
-import { firewallAdvice, firewallsWithRulesFor } from './firewall.ts'
+import { gatewayName } from './index.ts'
+import { deniedNetworks, metadataAddress } from './rules.ts'
+import { fails, works, type CheckResult } from '../self-test.ts'
+import { firewallAdvice, firewallsWithRulesFor } from './host-firewall/advice.ts'
 
 /**
  * A stand-in for the internet: an address of the host, and one of a network namespace behind it. Sandboxes are denied private

@@ -1,5 +1,5 @@
-import { defined } from '../../lib/defined.ts'
-import { CommandError, messageOf, run } from '../command.ts'
+import { defined } from '../lib/defined.ts'
+import { CommandError, messageOf, run } from './command.ts'
 
 /** One thing that Atoll needs, or can use, of this machine. */
 export interface HostCheck {

@@ -1,7 +1,7 @@
 /** Which published holes a runc has, by its version and by what its package says of itself. */
 import { readFile } from 'node:fs/promises'
 import { gunzipSync } from 'node:zlib'
-import { fails, versionText, works, type HostCheck } from './check.ts'
+import { fails, versionText, works, type HostCheck } from '../self-test.ts'
 
 /**
  * Holes published since runc 1.1.5, and the first release of each branch that has the fix; `docs/operate/security.md` says what each means for sandboxes.

@@ -3,12 +3,12 @@ import { chown, mkdir, open, realpath, stat, statfs } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { CommandError, run } from '../command.ts'
-import { lowBytesOf } from '../disk/space-watch.ts'
+import { lowBytesOf } from './space-watch.ts'
 import { exists } from '../exists.ts'
-import { hostToolIn } from '../host/image-folder.ts'
 import { hostToolAt } from '../hostd/index.ts'
-import { fails, missing, oneLine, runSetup, versionText, works, type HostCheck } from './check.ts'
-import { idRange, openScratch } from './scratch.ts'
+import { hostToolIn } from '../host-names.ts'
+import { fails, missing, oneLine, runSetup, versionText, works, type HostCheck } from '../self-test.ts'
+import { idRange, openScratch } from '../scratch.ts'
 
 const poolBytes = 256 * 1024 * 1024
 const limitBytes = 8 * 1024 * 1024

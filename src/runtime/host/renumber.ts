@@ -1,13 +1,11 @@
-import { mountsBelow } from './mounts.ts'
+import { mountsBelow } from '../disk/mounts.ts'
 import { copyFile, mkdir, stat } from 'node:fs/promises'
-import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { DiskPool, InodeTemplates } from './index.ts'
+import { type DiskPool, type InodeTemplates, diskOf, layerOf, noteOf, type Layer } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf, noteOf } from '../host/bundle.ts'
-import type { Inventory } from '../host/inventory.ts'
+import type { Inventory } from './inventory.ts'
 import type { HostNames } from '../host-names.ts'
-import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 /** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */
 const copyTimeoutMs = 600_000
@@ -140,12 +138,12 @@ async function renumber(
     // not be copied on write, their bytes are copied.
     const preserved = '--preserve=mode,ownership,timestamps,links,xattr'
     const copy = ['cp', '--recursive', '--no-dereference', preserved, '--reflink=auto', '--'] as const
-    await run([...copy, pool.path(`${path}/upper`), pool.path(draft)], { timeoutMs: copyTimeoutMs })
+    await hostd.run([...copy, pool.path(`${path}/upper`), pool.path(draft)], { timeoutMs: copyTimeoutMs })
     const note = noteOf(pool.path(path))
     if (await exists(note)) await copyFile(note, noteOf(pool.path(draft)))
     const inodeEnd = await pool.nextInode(draft)
     if (inodeEnd === undefined) throw new Error('no file can be made in the copy')
-    if (readOnly) await run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(draft), 'ro', 'true'])
+    if (readOnly) await hostd.run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(draft), 'ro', 'true'])
     else await mkdir(pool.path(`${draft}/work`), { mode: 0o700 })
     // The exchange may reach the disk before bytes that were copied, and the original goes.
     await pool.flush()

@@ -1,0 +1,74 @@
+/**
+ * What each folder may import, from the bottom to the top. A name is a folder of `src/` with what no longer name below it takes, or a file.
+ * Types count as values do: who names a type of a layer above knows that layer. Tests and what they share may import all.
+ * `plugin.mjs` makes the linter check it, `draw.mjs` draws it.
+ */
+const base = ['errors.ts', 'lib']
+const ofRuntime = [...base, 'protocol/hostd.ts', 'sandbox/ports', 'runtime']
+const tools = [...ofRuntime, 'runtime/hostd', 'runtime/cleanup.ts']
+const domains = ['events', 'sandbox', 'image', 'session', 'organisation']
+
+export const table = {
+  'errors.ts': [],
+  lib: ['errors.ts'],
+  protocol: base,
+  events: [...base, 'protocol/log-events.ts'],
+  sandbox: [...base, 'events'],
+  organisation: [...base, 'events'],
+  image: [...base, 'protocol/http/images.ts', 'events', 'sandbox/index.ts'],
+  session: [...base, 'protocol', 'events', 'sandbox/index.ts'],
+
+  // Programs, processes and files of the host, and the terms of self-tests.
+  runtime: [...base, 'protocol/hostd.ts', 'sandbox/ports'],
+  'runtime/hostd': ofRuntime,
+  'runtime/cleanup.ts': [...ofRuntime, 'runtime/hostd'],
+  'runtime/guest-client': [...ofRuntime, 'protocol'],
+  'runtime/network': tools,
+  'runtime/cgroups': tools,
+  'runtime/disk': tools,
+  'runtime/lxcfs.ts': [...tools, 'runtime/disk'],
+  'runtime/oci': [...tools, 'runtime/cgroups', 'runtime/lxcfs.ts'],
+  'runtime/oci-image': [...tools, 'runtime/cgroups', 'runtime/disk'],
+  'runtime/criu': [...tools, 'runtime/cgroups', 'runtime/disk', 'runtime/lxcfs.ts', 'runtime/oci'],
+  'runtime/host': [
+    ...[...tools, 'runtime/guest-client', 'runtime/network', 'runtime/cgroups', 'runtime/disk', 'runtime/lxcfs.ts'],
+    ...['runtime/oci', 'runtime/oci-image', 'runtime/criu'],
+  ],
+  'runtime/index.ts': ['runtime/disk', 'runtime/oci', 'runtime/oci-image', 'runtime/host'],
+  'runtime/doctor': [
+    ...['runtime/network', 'runtime/disk', 'runtime/oci', 'runtime/criu', 'runtime/host'],
+    ...[...base, 'runtime'],
+  ],
+
+  postgres: base,
+  store: [...base, ...domains],
+  'http/server': [...base, 'protocol', ...domains],
+  'http/routes': [...base, 'protocol', ...domains, 'http/server'],
+  preview: [...base, 'protocol', 'events', 'sandbox', 'session', 'organisation'],
+  gateway: [...base, 'protocol', 'events', 'sandbox', 'session', 'organisation'],
+  metadata: [...base, 'events', 'sandbox/index.ts'],
+  agent: [...base, 'protocol'],
+  sdk: ['protocol'],
+  mcp: [...base, 'protocol', 'sdk'],
+  cli: [...base, 'protocol', 'sdk', 'mcp'],
+}
+
+/** Wires all of it, and is imported by nobody. */
+export const top = 'server'
+
+/** The row of a file, by its path below `src/`; undefined for what has none. */
+export function rowOf(path) {
+  const names = [...Object.keys(table), top].filter((name) => isIn(path, name))
+  return names.toSorted((one, other) => other.length - one.length)[0]
+}
+
+export function isAllowed(from, to) {
+  const row = rowOf(from)
+  const target = rowOf(to)
+  if (row === target || row === top) return true
+  return (table[row] ?? []).some((name) => isIn(to, name) && (rowOf(name) !== name || name === target))
+}
+
+function isIn(path, name) {
+  return path === name || path.startsWith(`${name}/`)
+}
