@@ -83,10 +83,11 @@ async function writeSmall(pool: DiskPool, name: string, count: number): Promise<
   }
 }
 
-/** Lets it tend, as the space watch does, until it has balanced once more. */
+const dataBalance = 'the disk pool was balanced (-dusage=75,limit=2)'
+
+/** Lets it tend, as the space watch does, until it has balanced data. */
 async function balanced({ pool, compaction, said }: World): Promise<void> {
-  const before = said.length
-  while (said.length === before) {
+  while (said.length === 0 || said.at(-1) === 'the disk pool was balanced (-musage=100)') {
     compaction.tend(await freeBytes(pool), poolBytes, true)
     await sleep(20)
   }
@@ -96,7 +97,8 @@ test('compaction: half-empty chunks of data make room for metadata', async (t) =
   const world = await halfEmpty(t)
   const { pool, said } = world
   await balanced(world)
-  assert.deepEqual(said, ['the disk pool was balanced (-dusage=75,limit=2)'])
+  // Where a chunk happened to be empty, the kernel has given it back, and the first balance was one of metadata.
+  assert.equal(said.at(-1), dataBalance)
   assert.ok((await freeBytes(pool)) >= 64 * mebibyte)
 })
 
@@ -109,7 +111,7 @@ test('compaction: metadata that is full already gets room too, and the pool keep
   const mountDir = pool.path('')
   await assert.rejects(run(['btrfs', 'balance', 'start', '-dusage=75,limit=2', mountDir]), /No space left/)
   await balanced(world)
-  assert.deepEqual(said, ['the disk pool was balanced (-dusage=75,limit=2)'])
+  assert.deepEqual(said, [dataBalance])
   await writeSmall(pool, 'after', 20_000)
   assert.equal(await deviceBytes(pool), poolBytes)
   await pool.createSubvolume('sandboxes/two')
