@@ -1,5 +1,8 @@
-//! Replaces what a fork must not share with its source: the state of the kernel's random numbers.
+//! Replaces what a fork must not share with its source: the state of the kernel's random numbers, and the clients that come back to the
+//! source alone.
 
+use crate::process::pause::Pauses;
+use crate::process::table::Table;
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::request::Request;
 use json::{object, Value};
@@ -8,9 +11,15 @@ use std::io::Write;
 
 const SEED_BYTES_MAX: usize = 4096;
 
-/// Mixes a seed into the kernel's generator; the answer names it among what failed when the sandbox's rights do not allow that.
-pub fn configure(request: &Request) -> Outcome<Value> {
+/// Mixes a seed into the kernel's generator; the answer names it among what failed when the sandbox's rights do not allow that. In a fork
+/// no process waits for clients that have paused or were cut off.
+pub fn configure(table: &Table, request: &Request) -> Outcome<Value> {
     let seed = hex(request.text("seed")?)?;
+    if request.flag("fork")? {
+        for process in table.all() {
+            process.state().change_pauses(|pauses| *pauses = Pauses::default());
+        }
+    }
     // Without the right to reseed at once, writing still mixes the bytes into the pool (random(4)).
     let write = || OpenOptions::new().write(true).open("/dev/urandom").and_then(|mut file| file.write_all(&seed));
     let seeded = sys::add_entropy(&seed).or_else(|_| write());

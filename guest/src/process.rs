@@ -9,7 +9,7 @@ mod interpreter;
 pub mod listeners;
 pub mod log;
 pub mod output;
-mod pause;
+pub mod pause;
 pub mod private_ports;
 mod readers;
 pub mod spawn;

@@ -142,7 +142,7 @@ fn handle(
             *lingering = !request.flag("close")?;
             hello(guest)
         }
-        "configure" => configure(&request)?,
+        "configure" => configure(table, &request)?,
         "spawn" => with_process(spawn(table, &guest.inheritance, &request)?),
         "run" => return run(guest, &request, stream, reader, &mut writer),
         "processes" => return processes(table, &mut writer),

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { readdir, readFile, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Readable, type Duplex } from 'node:stream'
@@ -9,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { frameKind } from '../../protocol/guest.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { Attachment, Guest } from '../../sandbox/ports/guest.ts'
-import { createGuest, guestConnections } from './index.ts'
+import { configureGuest, createGuest, guestConnections } from './index.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import { GuestProcess } from './testing/guest-process.ts'
 import { eventually } from '../../lib/testing/eventually.ts'
@@ -34,6 +35,13 @@ class Freezer {
       duplex.on('close', () => this.#open.delete(duplex))
       return duplex
     })
+  }
+
+  /** As in the memory of a fork: all have paused, and none comes back. */
+  async leave(): Promise<void> {
+    this.#thaw = Promise.withResolvers<void>().promise
+    for (const duplex of this.#open) duplex.emit('freeze', 'checkpoint' satisfies FreezeReason)
+    await eventually(() => this.#open.size === 0)
   }
 
   /** With `graceMs` 0 connections are destroyed at once. Returns whether all went by themselves. */
@@ -131,6 +139,24 @@ test('freeze: a tail drops nothing that a paused client has not seen', async () 
   await freezeTimes(5)
   const { bytes, exits } = await reading
   assert.deepEqual([bytes, exits], [300_000, [0]])
+})
+
+test('freeze: a fork waits for none of the clients of its source', async () => {
+  const source = new Freezer(machine)
+  const [begun, written] = [join(machine.folder, 'begun'), join(machine.folder, 'written')]
+  // More than is kept, twice.
+  const write = 'i=0; while [ $i -lt 200 ]; do printf %01000d $i; i=$((i+1)); done'
+  const script = `until [ -e ${begun} ]; do sleep 0.01; done; ${write}; touch ${written}`
+  await guest.spawn({ id: 'forked', argv: ['sh', '-c', script], envs: {}, keepBytes: 100_000 })
+  const reading = follow(await source.guest.attach('forked'))
+  reading.catch(() => undefined)
+  await source.leave()
+  await writeFile(begun, '')
+  await eventually(async () => (await guest.output('forked')).stdout.length > 90_000)
+  assert.equal(await configureGuest(() => machine.dial(), { seed: '00' }).then(() => existsSync(written)), false)
+  await configureGuest(() => machine.dial(), { seed: '00', fork: true })
+  // A client that stays away holds the output for 30 s.
+  await eventually(() => existsSync(written), { timeoutMs: 20_000 })
 })
 
 test('freeze: a terminal continues', async () => {

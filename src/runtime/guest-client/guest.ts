@@ -271,11 +271,11 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
 /**
  * Replaces what a fork must not share with its source; for drivers, after a start or a restore. `seed`: at most 4096 random bytes in hex,
- * mixed into the generator of the sandbox's kernel. Returns what the sandbox's rights did not allow: field → reason.
+ * mixed into the generator of the sandbox's kernel. `fork`: no output is held for clients that come back to the source. Returns what the sandbox's rights did not allow: field → reason.
  */
 export async function configureGuest(
   dial: GuestDial,
-  configuration: { seed: string },
+  configuration: { seed: string; fork?: boolean },
   signal?: AbortSignal,
 ): Promise<Record<string, string>> {
   const request = { op: 'configure', ...configuration }

@@ -63,9 +63,13 @@ export async function waitForGuest(
   }
 }
 
-/** Gives the guest fresh random bytes, so that processes started from now on differ from those of another restore. */
-export async function reseed(relay: GuestRelay, path: string): Promise<void> {
-  await configureGuest((signal) => dialSocket(relay, path, signal), { seed: randomBytes(seedBytes).toString('hex') })
+/**
+ * Gives the guest fresh random bytes, so that processes started from now on differ from those of another restore. `fork`: nobody who was
+ * attached when the memory was saved comes back, so no output is held for them.
+ */
+export async function reseed(relay: GuestRelay, path: string, { fork }: { fork: boolean }): Promise<void> {
+  const seed = randomBytes(seedBytes).toString('hex')
+  await configureGuest((signal) => dialSocket(relay, path, signal), { seed, fork })
 }
 
 /** An abort takes effect after the relay's answer, so that no connection is left open. */

@@ -213,7 +213,7 @@ export class RunningSandboxes {
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
       showGeneration(this.#options, record, process),
-      this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
+      this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id), { fork: isFork })),
     ])
     await this.markVerified(id)
     this.#shown.set(process, generation)
