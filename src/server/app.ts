@@ -25,7 +25,7 @@ import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images } from '../image/index.ts'
 import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
-import { createSessionService } from '../session/index.ts'
+import { Sessions } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
@@ -151,7 +151,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => images.close())
 
   const { listenHost, listenPort, insideHost } = driver.gateway()
-  const sessions = createSessionService({
+  const sessions = new Sessions({
     store: store.sessions,
     sandboxes,
     bus,

@@ -1,48 +1,34 @@
 import { ServiceError } from '../../errors.ts'
-import type { WorkLimits } from '../cgroups/work-groups.ts'
-
-/** Bounds of one import. */
-export interface ImageLimits {
-  /** Of an archive, and of the compressed layers from a registry. */
-  downloadBytesMax: number
-  /** Of all layers, uncompressed. */
-  bytesMax: number
-  /** Entries of all layers. Each takes an inode number, see `InodeTemplates`. */
-  filesMax: number
-  /** Names in a path. */
-  depthMax: number
-  layersMax: number
-  /** Of a manifest or a configuration. */
-  manifestBytesMax: number
-  /** For an answer about a manifest. */
-  answerMs: number
-  /** An archive or a download that grows by less than `bytesPerSecondMin` for so long is given up. */
-  stallMs: number
-  bytesPerSecondMin: number
-  /** For a download, and for a layer to be unpacked. */
-  stepMs: number
-  /** What the programs of one import may use that fetch and unpack it. */
-  work: WorkLimits
-  /** That unpack what they have received. Others wait. */
-  importsAtOnce: number
-}
 
 const gibibyte = 1024 ** 3
 
-export const defaultImageLimits: ImageLimits = {
+/** Bounds of one import. */
+export const defaultImageLimits = {
+  /** Of an archive, and of the compressed layers from a registry. */
   downloadBytesMax: 8 * gibibyte,
+  /** Of all layers, uncompressed. */
   bytesMax: 16 * gibibyte,
+  /** Entries of all layers. Each takes an inode number, see `InodeTemplates`. */
   filesMax: 500_000,
+  /** Names in a path. */
   depthMax: 100,
   layersMax: 127,
+  /** Of a manifest or a configuration. */
   manifestBytesMax: 4 * 1024 ** 2,
+  /** For an answer about a manifest. */
   answerMs: 30_000,
+  /** An archive or a download that grows by less than `bytesPerSecondMin` for so long is given up. */
   stallMs: 60_000,
   bytesPerSecondMin: 32 * 1024,
+  /** For a download, and for a layer to be unpacked. */
   stepMs: 30 * 60_000,
+  /** What the programs of one import may use that fetch and unpack it. */
   work: { memoryBytes: gibibyte, processors: 1, processes: 256 },
+  /** That unpack what they have received. Others wait. */
   importsAtOnce: 2,
 }
+
+export type ImageLimits = typeof defaultImageLimits
 
 /** How many bytes must come in `stallMs`. */
 export function leastBytes({ stallMs, bytesPerSecondMin }: ImageLimits): number {
