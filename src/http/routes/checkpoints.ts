@@ -4,7 +4,7 @@ import { checkpoints as wire, common, sandboxes } from '../../protocol/http/inde
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
-import { emptyObject, noContent, type Route, routesOf, wakingErrors } from '../server/route.ts'
+import { type Route, routesOf, wakingErrors } from '../server/route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
@@ -35,10 +35,8 @@ export const checkpointRoutes = [
     id: 'listCheckpoints',
     summary: 'List the checkpoints of a sandbox',
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
-    async handle({ orgId, params, deps }) {
-      const checkpoints = await deps.sandboxes.checkpoints.list(orgId, params.id)
-      return { statusCode: 200, body: checkpoints.map(checkpointBody) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.checkpoints.list(orgId, params.id)).map(checkpointBody),
   }),
   route('DELETE', '/api/sandboxes/:id/checkpoints/:checkpointId', {
     id: 'deleteCheckpoint',
@@ -46,10 +44,7 @@ export const checkpointRoutes = [
     description: 'Sandboxes started from it run on.',
     answers: { 204: { description: 'It is gone' } },
     errors: ['conflict'],
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId),
   }),
   route('POST', '/api/sandboxes/:id/checkpoints/:checkpointId/restore', {
     id: 'restoreCheckpoint',
@@ -64,10 +59,7 @@ export const checkpointRoutes = [
       'no_capacity',
       'unavailable',
     ],
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId)
-      return emptyObject
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId),
   }),
   publishing('publishCheckpoint', 'publish', true),
   publishing('unpublishCheckpoint', 'unpublish', false),
@@ -126,10 +118,8 @@ function publishing(id: string, verb: string, isPublic: boolean): Route {
     description: 'Others may start from it, and neither patch nor delete it.',
     answers: { 200: { description: 'The checkpoint', body: wire.checkpoint } },
     errors: ['forbidden'],
-    async handle({ orgId, params, deps }) {
-      const checkpoint = await deps.sandboxes.checkpoints.publish(orgId, params.checkpointId, isPublic)
-      return { statusCode: 200, body: checkpointBody(checkpoint) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      checkpointBody(await deps.sandboxes.checkpoints.publish(orgId, params.checkpointId, isPublic)),
   })
 }
 

@@ -47,9 +47,7 @@ export const docsRoutes = [
         body: z.looseObject({ openapi: z.string().meta({ description: 'Version of OpenAPI' }) }),
       },
     },
-    async handle({ openapi }) {
-      return { statusCode: 200, body: openapi }
-    },
+    answer: async ({ openapi }) => openapi,
   }),
   route('GET', '/docs', {
     id: 'getReference',

@@ -44,10 +44,8 @@ export const previewRoutes = [
     id: 'listPreviews',
     summary: 'List the declared previews of a sandbox',
     answers: { 200: { description: 'By port', body: z.array(wire.preview) } },
-    async handle({ orgId, params, deps }) {
-      const previews = await deps.sandboxes.previews.list(orgId, params.id)
-      return { statusCode: 200, body: previews.map((preview) => previewBody(preview, deps)) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.previews.list(orgId, params.id)).map((preview) => previewBody(preview, deps)),
   }),
   route('DELETE', '/api/sandboxes/:id/preview/:port', {
     id: 'deletePreview',
@@ -65,10 +63,10 @@ export const previewRoutes = [
     description: 'For all ports that have no token of their own. The old one stops working at once.',
     answers: { 200: { description: 'The new token, shown this once', body: wire.rotated } },
     errors: ['sandbox_stopped'],
-    async handle({ orgId, params, deps }) {
-      const previewAuthToken = await deps.sandboxes.previews.rotate(orgId, params.id)
-      return { statusCode: 200, body: { previewAuthToken, scheme: 'bearer' } }
-    },
+    answer: async ({ orgId, params, deps }) => ({
+      previewAuthToken: await deps.sandboxes.previews.rotate(orgId, params.id),
+      scheme: 'bearer',
+    }),
   }),
 ]
 

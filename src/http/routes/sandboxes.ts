@@ -5,7 +5,7 @@ import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
-import { emptyObject, noContent, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
+import { routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { mountedBody } from './volumes.ts'
@@ -87,19 +87,14 @@ export const sandboxRoutes = [
     summary: 'Read a sandbox',
     description: 'A stopped one can be read for 24 hours.',
     answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
-    async handle({ orgId, params, deps }) {
-      return { statusCode: 200, body: sandboxBody(await deps.sandboxes.get(orgId, params.id), deps) }
-    },
+    answer: async ({ orgId, params, deps }) => sandboxBody(await deps.sandboxes.get(orgId, params.id), deps),
   }),
   route('DELETE', '/api/sandboxes/:id', {
     id: 'deleteSandbox',
     summary: 'Stop a sandbox for good',
     description: 'Repeating it is harmless. Its checkpoints stay.',
     answers: { 204: { description: 'It is stopped' } },
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.delete(orgId, params.id)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.delete(orgId, params.id),
   }),
   route('POST', '/api/sandboxes/:id/hibernate', {
     id: 'hibernateSandbox',
@@ -133,10 +128,7 @@ export const sandboxRoutes = [
     body: wire.setTimeoutBody,
     answers: { 200: { description: 'Set', body: common.empty } },
     errors: ['conflict', 'sandbox_stopped'],
-    async handle({ orgId, params, body, deps }) {
-      await deps.sandboxes.setTimeout(orgId, params.id, body.timeout)
-      return emptyObject
-    },
+    answer: ({ orgId, params, body, deps }) => deps.sandboxes.setTimeout(orgId, params.id, body.timeout),
   }),
   route('GET', '/api/sandboxes/:id/tags', {
     id: 'getSandboxTags',
@@ -165,9 +157,7 @@ export const sandboxRoutes = [
     tag: 'Tags',
     summary: 'List the tag keys in use',
     answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
-    async handle({ orgId, deps }) {
-      return { statusCode: 200, body: { keys: await deps.sandboxes.tagKeys(orgId) } }
-    },
+    answer: async ({ orgId, deps }) => ({ keys: await deps.sandboxes.tagKeys(orgId) }),
   }),
 ]
 
@@ -246,10 +236,7 @@ function startAgain(id: string, button: string, summary: string, operation: 'reb
     summary,
     answers: { 200: { description: 'It runs again', body: common.empty } },
     errors,
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes[operation](orgId, params.id)
-      return emptyObject
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes[operation](orgId, params.id),
   })
 }
 

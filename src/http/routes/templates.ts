@@ -44,9 +44,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       id: `getTemplate${suffix}`,
       summary: 'Read a template',
       answers: { 200: { description: 'The template', body: wire.template } },
-      async handle({ orgId, params, deps }) {
-        return { statusCode: 200, body: templateBody(await deps.images.getReadable(orgId, params.name)) }
-      },
+      answer: async ({ orgId, params, deps }) => templateBody(await deps.images.getReadable(orgId, params.name)),
     }),
     route('DELETE', `${prefix}/templates/:name`, {
       id: `deleteTemplate${suffix}`,
