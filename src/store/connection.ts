@@ -146,15 +146,12 @@ function poolOf(config: pg.PoolConfig): pg.Pool {
     // An open store keeps the process alive only for its calls.
     allowExitOnIdle: true,
     types: {
-      getTypeParser: (oid, format) => (oid === pg.types.builtins.INT8 ? Number : parserOf(oid, format)),
+      getTypeParser: (oid, format) =>
+        oid === pg.types.builtins.INT8 ? Number : (pg.types.getTypeParser(oid, format) as (value: string) => unknown),
     },
   })
   // The next statement on a dead connection reports the failure. Without listeners these events would end the process.
   pool.on('error', () => undefined)
   pool.on('connect', (client) => client.on('error', () => undefined))
   return pool
-}
-
-function parserOf(oid: number, format: 'text' | 'binary' | undefined): (value: string) => unknown {
-  return pg.types.getTypeParser(oid, format) as (value: string) => unknown
 }
