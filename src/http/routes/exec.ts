@@ -64,11 +64,7 @@ export const execRoutes = [
     answers: { 201: { description: 'It runs', body: wire.execSession } },
     errors: wakingErrors,
     async handle({ orgId, params, body, creation, deps }) {
-      const { maxRunAfterDisconnect } = body
-      const input = {
-        ...runCommand(body),
-        ...defined({ maxRunAfterDisconnectSeconds: maxRunAfterDisconnect }),
-      }
+      const input = { ...runCommand(body), ...defined({ maxRunAfterDisconnectSeconds: body.maxRunAfterDisconnect }) }
       const info = await deps.sandboxes.exec.start(orgId, params.id, input, { creation })
       return { statusCode: 201, body: execBody(params.id, info) }
     },
@@ -111,11 +107,8 @@ export const execRoutes = [
     answers: { 201: { description: 'It runs', body: wire.ptySession } },
     errors: wakingErrors,
     async handle({ orgId, params, body, creation, deps }) {
-      const input = {
-        cols: body.cols,
-        rows: body.rows,
-        ...defined({ shell: body.shell, cwd: body.cwd, envs: body.envs, user: body.user }),
-      }
+      const { cols, rows, shell, cwd, envs, user } = body
+      const input = { cols, rows, ...defined({ shell, cwd, envs, user }) }
       const info = await deps.sandboxes.exec.startPty(orgId, params.id, input, { creation })
       return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
     },
@@ -154,11 +147,8 @@ export const execRoutes = [
   }),
 ]
 
-function runCommand(body: z.output<typeof wire.runCommand>): RunCommand {
-  return {
-    cmd: body.cmd,
-    ...defined({ args: body.args, envs: body.envs, cwd: body.cwd, user: body.user, timeoutSeconds: body.timeout }),
-  }
+function runCommand({ cmd, timeout, args, envs, cwd, user }: z.output<typeof wire.runCommand>): RunCommand {
+  return { cmd, ...defined({ args, envs, cwd, user, timeoutSeconds: timeout }) }
 }
 
 function execBody(sandboxId: string, info: ProcessInfo): z.output<typeof wire.execSession> {

@@ -43,13 +43,6 @@ export function patchInput({ script, strategy, description }: z.output<typeof wi
 }
 
 export function patchBody(patch: Patch): z.output<typeof wire.patch> {
-  return {
-    id: patch.id,
-    checkpointId: patch.checkpointId,
-    script: patch.script,
-    description: patch.description,
-    strategy: patch.strategy,
-    sequence: patch.sequence,
-    createdAt: seconds(patch.createdAt),
-  }
+  const { id, checkpointId, script, description, strategy, sequence } = patch
+  return { id, checkpointId, script, description, strategy, sequence, createdAt: seconds(patch.createdAt) }
 }

@@ -11,6 +11,8 @@ import { defined } from '../../lib/defined.ts'
 import { mountedBody } from './volumes.ts'
 
 const route = routesOf('Sandboxes')
+type CreateBody = z.output<typeof wire.createSandbox>
+
 const notBuiltFields = ['secretStore', 'webhooks'] as const
 
 const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
@@ -70,11 +72,8 @@ export const sandboxRoutes = [
       },
     },
     async handle({ orgId, query, deps }) {
-      const page = await deps.sandboxes.list(orgId, {
-        ...defined({ status: query.status }),
-        limit: query.limit ?? 1000,
-        ...defined({ cursor: query.cursor }),
-      })
+      const { status, limit = 1000, cursor } = query
+      const page = await deps.sandboxes.list(orgId, { limit, ...defined({ status, cursor }) })
       return {
         statusCode: 200,
         body: page.items.map((item) => sandboxBody(item, deps)),
@@ -162,26 +161,16 @@ export const sandboxRoutes = [
 ]
 
 /** The image of its own that a client wants to start from. */
-export function sourceOf({
-  image,
-  snapshot,
-}: Pick<z.output<typeof wire.createSandbox>, 'image' | 'snapshot'>): ImageRequest | undefined {
+export function sourceOf(body: Pick<CreateBody, 'image' | 'snapshot'>): ImageRequest | undefined {
+  const { image, snapshot } = body
   if (snapshot) return { snapshot }
   return image ? { image } : undefined
 }
 
-function inputOf(body: z.output<typeof wire.createSandbox>) {
-  return defined({
-    timeoutSeconds: body.timeout,
-    cpuCount: body.cpuCount,
-    memoryMb: body.memoryMB,
-    diskMb: body.diskMB,
-    envs: body.envs,
-    metadata: body.metadata,
-    volumes: body.volumes,
-    user: body.user,
-    previewAuth: body.previewAuth && previewAuthOf(body.previewAuth),
-  })
+function inputOf(body: CreateBody) {
+  const { timeout: timeoutSeconds, cpuCount, memoryMB: memoryMb, diskMB: diskMb, envs, metadata, volumes, user } = body
+  const previewAuth = body.previewAuth && previewAuthOf(body.previewAuth)
+  return defined({ timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
 }
 
 /** The parts that every answer about a sandbox has. */
@@ -208,21 +197,15 @@ export function startResult(started: StartedSandbox, config: HttpConfig): z.outp
 }
 
 function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.output<typeof wire.sandbox> {
+  const { image: templateID, timeoutSeconds: timeout, metadata, tags, reason, reasonMessage } = sandbox
   return {
     ...startFields(sandbox, config),
-    templateID: sandbox.image,
-    timeout: sandbox.timeoutSeconds,
-    metadata: sandbox.metadata,
-    tags: sandbox.tags,
+    ...{ templateID, timeout, metadata, tags },
     tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt),
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
     volumes: mountedBody(sandbox.volumes),
-    ...defined({
-      user: sandbox.commandDefaults?.user,
-      reason: sandbox.reason,
-      reasonMessage: sandbox.reasonMessage,
-    }),
+    ...defined({ user: sandbox.commandDefaults?.user, reason, reasonMessage }),
   }
 }
 
