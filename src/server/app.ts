@@ -90,22 +90,18 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     ...config.limits.sandbox,
     runningSandboxesMax: config.runningSandboxesMax,
   }
+  const { dataDir, imageDir, subnet, registries, leaveHostFirewall, lazyMemoryBytesMin } = config
+  const { quarantineKeptMs, mayQuarantineMany } = config
   const driver = createOciDriver({
     runtime: ociRuntimes[config.runtime],
-    dataDir: config.dataDir,
-    imageDir: config.imageDir,
-    subnet: config.subnet,
-    registries: config.registries,
-    leaveHostFirewall: config.leaveHostFirewall,
-    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    ...{ dataDir, imageDir, subnet, registries, leaveHostFirewall, lazyMemoryBytesMin },
     diskRates: {
       readBytes: sandboxLimits.diskReadBytesPerSecondMax,
       writeBytes: sandboxLimits.diskWriteBytesPerSecondMax,
       reads: sandboxLimits.diskReadsPerSecondMax,
       writes: sandboxLimits.diskWritesPerSecondMax,
     },
-    quarantineKeptMs: config.quarantineKeptMs,
-    mayQuarantineMany: config.mayQuarantineMany,
+    ...{ quarantineKeptMs, mayQuarantineMany },
     log: (message) => log.info(message),
     ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
   })

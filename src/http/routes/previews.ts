@@ -71,15 +71,12 @@ export const previewRoutes = [
 ]
 
 function previewBody(preview: Preview, { sandboxes }: HttpDeps): z.output<typeof wire.preview> {
+  const { id, sandboxId, orgId, port, customHostname, sslStatus } = preview
   const verification = sandboxes.previews.verification(preview)
   return {
-    id: preview.id,
-    sandboxId: preview.sandboxId,
-    orgId: preview.orgId,
-    hostname: sandboxes.previews.hostname(preview.sandboxId, preview.port),
-    ...defined({ customHostname: preview.customHostname, verification }),
-    port: preview.port,
-    sslStatus: preview.sslStatus,
+    ...{ id, sandboxId, orgId, port, sslStatus },
+    hostname: sandboxes.previews.hostname(sandboxId, port),
+    ...defined({ customHostname, verification }),
     authConfig: preview.authScheme === undefined ? {} : { scheme: preview.authScheme },
     createdAt: seconds(preview.createdAt),
   }
