@@ -200,7 +200,7 @@ export class Agent {
     })
   }
 
-  /** Refuses a message without a configuration. After a failed `configure` it ends like any other turn; before, it is a bug of the server. */
+  /** Refuses a message without a configuration. After a failed `configure` its turn fails; without a `configure` it is a bug of the server. */
   #refuse(messageId: string): void {
     if (this.#configureFailure === undefined) {
       this.error('not_configured', 'A message came before configure.')

@@ -32,7 +32,7 @@ function inodeOfClient({ remoteAddress, remotePort, localAddress, localPort }: S
     // A machine without IPv6 has no second table.
     for (const line of textOf(path).split('\n')) {
       const [, local, remote, , , , , , , inode] = line.trim().split(/\s+/)
-      // Nobody has a socket without an inode open: it is the rest of an earlier connection.
+      // A socket without an inode is open nowhere: it is left from an earlier connection.
       if (local === client && remote === server && inode !== '0') return inode
     }
   }

@@ -54,11 +54,11 @@ const droppedAnswerHeaders = new Set([
 /** How long the head of a request may take to arrive. */
 const headersMs = 10_000
 
-/** Of the name of a beta feature, in characters. */
+/** Characters of a beta feature's name in a warning. */
 const toldBetaMax = 100
 
 interface Answered {
-  /** With its provider. */
+  /** The model with its provider. */
   model: string
   requestBytes: number
   answer: UpstreamAnswer
@@ -174,7 +174,7 @@ export class Gateway {
     }
   }
 
-  /** Up to the first byte of the answer. Separate from `#pass`, so that the body can be freed while the answer streams. */
+  /** Calls the upstream until the first byte of the answer. Separate from `#pass`, so that the body can be freed while the answer streams. */
   async #ask(
     wire: Wire,
     identity: GatewayIdentity,

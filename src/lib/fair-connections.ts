@@ -7,7 +7,7 @@ import type { Socket } from 'node:net'
  */
 export class FairConnections {
   readonly #max: number
-  /** Those of each owner, the oldest first. */
+  /** Connections of each owner, the oldest first. */
   readonly #byOwner = new Map<string, Set<Socket>>()
   #count = 0
 

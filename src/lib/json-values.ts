@@ -9,7 +9,7 @@ const limits: ReadLimits = { fieldsMax: Infinity, nameBytesMax: 64 * 1024, slice
 const shortBytes = 64 * 1024
 /** A longer text is decoded in parts. */
 const partBytes = 256 * 1024
-/** Of `\\uXXXX`. */
+/** Bytes of `\\uXXXX`. */
 const escapeBytesMax = 6
 
 type Holder = Record<string, unknown> | unknown[]
@@ -104,7 +104,7 @@ class ValueBuilder extends ValueCounter {
   readonly longTexts: LongText[] = []
   readonly #bytes: Buffer
   readonly #holders: Holder[] = [this.root]
-  /** Of the value that comes next in an object, per open holder. */
+  /** Name of the next value in an object, per open holder. */
   readonly #names: string[] = []
   #valueAt = 0
   #hasClosed = false
@@ -167,7 +167,7 @@ class ValueBuilder extends ValueCounter {
   }
 }
 
-/** As a field of its own, whatever its name is. */
+/** Defines an own field also for `__proto__`. */
 function put(holder: Holder, key: string | number, value: unknown): void {
   if (Array.isArray(holder)) holder[key as number] = value
   else if (key !== '__proto__') holder[key] = value

@@ -138,7 +138,7 @@ export class PreviewAgent extends Agent {
 
 const nameOf = new WeakMap<Duplex, string>()
 const ownerOf = new WeakMap<Duplex, string>()
-/** What ends the time in which a connection is idle. */
+/** Functions that end the idle time of a connection. */
 const idleOf = new WeakMap<Duplex, () => void>()
 const frozen = new WeakMap<object, FreezeReason>()
 

@@ -14,7 +14,7 @@ const lingerMs = 10_000
 export function sendBody(request: IncomingMessage, response: ServerResponse, upstream: ClientRequest): void {
   request.on('error', () => upstream.destroy())
   request.pipe(upstream)
-  // `node:http` stops to report that a connection drains when its answer is whole.
+  // `node:http` no longer reports `drain` after a whole answer.
   upstream.once('socket', (socket) => {
     const onDrain = () => (upstream.writableNeedDrain ? upstream.emit('drain') : undefined)
     socket.on('drain', onDrain)

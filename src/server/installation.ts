@@ -60,7 +60,7 @@ export async function openOwnStore(
   return { ...store, close, [Symbol.asyncDispose]: close }
 }
 
-/** There while a restore fills a data directory. */
+/** Exists while a restore fills a data directory. */
 export const restoringFile = 'restoring'
 
 /** Throws `unavailable` in a data directory that a restore has not completed. */

@@ -9,7 +9,7 @@ import type { Config } from './config.ts'
 /** Streams of change notices that are open at once. No tool ever changes, so nobody needs one. */
 const subscriptionsMax = 16
 
-/** The MCP server at `/mcp`. Its tools call this server's own API with the key of the request, so they may what the key may. */
+/** The MCP server at `/mcp`. Its tools call this server's own API with the key of the request, so they can do what the key can. */
 export function createMcp({ url, version, log }: { url: () => string; version: string; log: Log }): McpPort {
   return async (request, { apiKey, body, tools: list }) => {
     const tools = toolsOf(list)

@@ -58,7 +58,7 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
     envs: flags.env,
     user: flags.user,
     timeoutSeconds: flags.timeout,
-    // What was sent when a connection broke may be lost.
+    // Input that was under way when a connection broke may be lost.
     reconnects: input === undefined,
   })
   const restore = passInterrupts(remote)
@@ -84,7 +84,7 @@ async function relay(remote: Process): Promise<number> {
   for (const name of ['stdout', 'stderr'] as const) {
     process[name].removeAllListeners('error')
     process[name].on('error', () => {
-      // As the kernel would tell it.
+      // As the kernel signals a local writer whose reader has gone.
       if (!closed[name]) remote.kill(signals.closedPipe).catch(() => undefined)
       closed[name] = true
     })

@@ -14,7 +14,7 @@ interface Options extends Flags {
   token?: string
 }
 
-/** Where the preview is asked for, and under which name. */
+/** Where previews are reached, and the host name of this one. */
 interface Upstream {
   url: URL
   host: string

@@ -22,7 +22,7 @@ export interface Shape {
 
 export interface ObjectShape {
   fields: ReadonlyMap<string, Shape>
-  /** Of fields with any other name. */
+  /** Shape of fields with any other name. */
   rest?: Shape
   variants?: Variants
 }
@@ -33,7 +33,7 @@ export interface Variants {
   types: ReadonlyMap<string, VariantNames>
   /** For names of types that end with a date. */
   patterns: readonly (readonly [RegExp, VariantNames])[]
-  /** Without a type. Absent: a type is required. */
+  /** Names of an object without a type. Absent: a type is required. */
   untyped: VariantNames | undefined
   /** A name that an object without a type must have. */
   untypedNeeds: string | undefined

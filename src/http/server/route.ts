@@ -27,7 +27,7 @@ export interface Route {
    * `signed`: the handler checks a signature. `none`: open to all. `probe`: open and not rate limited.
    */
   auth: 'key' | 'key_or_query' | 'signed' | 'none' | 'probe'
-  /** Where there is no key, `?token=` of the session in the path opens it for this use. */
+  /** Without a key, `?token=` of the session in the path opens the route for this use. */
   token?: AccessUse
   query?: z.ZodType
   headers?: z.ZodType
@@ -39,7 +39,7 @@ export interface Route {
   reserve?(call: Call): string | undefined
   bodyLimit?: 'sessionBodyBytesMax' | 'manifestBytesMax'
   answers: Record<number, AnswerSpec>
-  /** Beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
+  /** Codes beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
   errors?: readonly ErrorCode[]
   /** Runs after authentication and checks. `undefined`: it has answered through `reply` itself. */
   handle(call: Call): Promise<Answer | undefined>

@@ -21,7 +21,7 @@ import type { CutAnswer } from './wire.ts'
 
 const usage = 'usage: npm run backup DIR, or npm run backup -- --forget'
 const mebibyte = 1024 * 1024
-/** Something could not be read, and all else is in the backup. */
+/** Exit status of a backup that lacks only what could not be read. */
 const incompleteStatus = 3
 
 async function main(words: readonly string[]): Promise<number> {

@@ -24,8 +24,8 @@ export class SourceError extends ServiceError {
 }
 
 /**
- * The folder of a backup. Parts are written under names that no manifest has yet, and the manifest last: until it has its name, the backup
- * before is whole. One process at a time has it.
+ * The folder of a backup. Parts are written under names that no manifest has yet, and the manifest last: the former backup stays whole until the
+ * manifest has its name. One process at a time uses the folder.
  */
 export class BackupFolder implements AsyncDisposable {
   readonly path: string
@@ -112,7 +112,7 @@ export class BackupFolder implements AsyncDisposable {
     }
   }
 
-  /** Writes a part; it is on the disk then. A failure leaves nothing. Throws `disk_full`. */
+  /** Writes a part and syncs it to the disk. A failure leaves nothing. Throws `disk_full`. */
   async write(name: string, text: string): Promise<Part> {
     return await this.#write(name, () => Readable.from([Buffer.from(text)]))
   }
@@ -139,7 +139,7 @@ export class BackupFolder implements AsyncDisposable {
     }
   }
 
-  /** Puts a backup in the place of the one before, whose other parts are removed. */
+  /** Replaces the former backup and removes the parts that only it has. */
   async commit(manifest: Manifest): Promise<void> {
     try {
       for (const name of partFolders) await syncFolder(join(this.path, name))
@@ -201,7 +201,7 @@ export class BackupFolder implements AsyncDisposable {
 
 interface Program {
   stdout: Readable
-  /** Resolves with what it said when it has failed. */
+  /** Resolves with the error of a program that has failed. */
   ended: Promise<Error | undefined>
   kill(): void
 }
