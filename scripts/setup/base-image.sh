@@ -60,7 +60,7 @@ bootstrap_debian() {
       --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
       "$base_suite" "$root"
   fi
-  # Inside, the mirrors of this machine; without any of Debian's, what mmdebstrap has written: the public one.
+  # Inside, the Debian mirrors of this machine. Without any, the public one that mmdebstrap has written stays.
   if [ -s "$sources" ]; then
     install --mode=0644 "$sources" "$root/etc/apt/sources.list"
     rm -f "$root"/etc/apt/sources.list.d/*.list

@@ -19,7 +19,7 @@ install_criu() {
     return
   fi
   say 'building CRIU (about a minute)'
-  # As a job, since errors do not end what stands in a condition.
+  # As a job, since errors do not end a function that runs in a condition.
   (build_criu) &
   wait $! || built=no
   if [ "$built" = yes ]; then

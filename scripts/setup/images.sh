@@ -29,12 +29,12 @@ publish_image() {
   local folder=$1 name=$2 id final
   id=$(tree_hash "$folder")
   final=$ATOLL_IMAGE_DIR/$name-$id
-  # One that was damaged is no longer what it is called.
+  # A damaged image no longer has the hash of its name.
   if [ -e "$final" ] && [ "$(tree_hash "$final")" = "$id" ]; then
     rm -rf --one-file-system "$folder"
   else
     sync -f "$folder"
-    # Sandboxes may run on it: what is open lives on, and at no moment but that of two renames is there none.
+    # Sandboxes may run on it: open files live on, and the image is absent only between the two renames.
     if [ -e "$final" ]; then mv -T "$final" "$ATOLL_IMAGE_DIR/.new-damaged-$name-$id"; fi
     mv -T "$folder" "$final"
     rm -rf --one-file-system "$ATOLL_IMAGE_DIR/.new-damaged-$name-$id"

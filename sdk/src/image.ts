@@ -24,7 +24,7 @@ export interface BuildOptions extends ClientOptions {
  * ```
  */
 export class Image {
-  /** As it was when it was last read. */
+  /** The image as it was last read. */
   readonly info: ImageInfo
   readonly #client: Atoll
 
@@ -72,13 +72,13 @@ export class Image {
     return new Image(client, await client.json('POST', '/api/snapshots', call))
   }
 
-  /** Those with a name, newest first. */
+  /** Images with a name, newest first. */
   static async list({ client, ...request }: ClientOptions = {}): Promise<Image[]> {
     const own = clientOf({ client })
     return (await own.json<ImageInfo[]>('GET', '/api/snapshots', request)).map((info) => new Image(own, info))
   }
 
-  /** By name or id. Throws `NotFoundError`. */
+  /** Finds an image by name or id. Throws `NotFoundError`. */
   static async get(nameOrId: string, { client, ...request }: ClientOptions = {}): Promise<Image> {
     const own = clientOf({ client })
     return new Image(own, await own.json('GET', pathOf(nameOrId), request))
@@ -90,7 +90,7 @@ export class Image {
     return new Image(this.#client, await endOf(response, onEvent))
   }
 
-  /** Deletes it and ends its build. Sandboxes from it run on. */
+  /** Deletes the image and ends its build. Sandboxes from it run on. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', pathOf(this.info.id), options)
   }

@@ -13,7 +13,7 @@ export type Repeat = 'always' | 'refused'
 
 /** Codes with which the server says that it has done nothing, and that another attempt may work. */
 const refusals = new Set<unknown>(['rate_limited', 'no_capacity'])
-/** And those after which only a request without a second effect may be sent again. */
+/** Codes after which only a request without a second effect may be sent again. */
 const transient = new Set<unknown>([...refusals, 'unavailable'])
 
 /** How long to wait before another attempt; undefined: the error is final. `attempt` counts from 1. */

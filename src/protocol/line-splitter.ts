@@ -3,7 +3,7 @@ import { agentLineBytesMax } from './agent.ts'
 const noBytes = Buffer.alloc(0)
 const newline = 10
 
-/** Of a line that is too long, to tell what it was. */
+/** Bytes kept of a line that is too long, to identify it. */
 const headBytes = 256
 
 /** One line of a byte stream, or the fact that one was too long and was dropped, with its beginning. */
