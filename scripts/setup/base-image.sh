@@ -103,7 +103,7 @@ add_node() {
   chmod 755 "$npm_home/bin/npm-cli.js" "$npm_home/bin/npx-cli.js"
 }
 
-# What the driver mounts over. The image is never written to, so they must exist in it.
+# The mount points of the driver. The image is never written to, so they must exist in it.
 add_mount_points() {
   local root=$1
   mkdir -p "$root/workspace" "$root/.atoll/run" "$root/.atoll/agent"

@@ -12,7 +12,7 @@ open_image_dir() {
     echo '  another setup is running; waiting for it'
     flock 9
   fi
-  # What an interrupted setup left.
+  # Remains of an interrupted setup.
   rm -rf --one-file-system "$ATOLL_IMAGE_DIR"/.new-*
 }
 

@@ -17,7 +17,7 @@ export interface AtollOptions {
   requestTimeoutMs?: number
   /** How often a request that failed is sent again, where that is harmless. Default 2. */
   retries?: number
-  /** In place of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: typeof fetch
 }
 
@@ -35,7 +35,7 @@ export interface ClientOptions extends RequestOptions {
   client?: Atoll | undefined
 }
 
-/** What can be sent as it is. */
+/** A body that is sent as it is. */
 export type Content = string | Uint8Array | Blob | ReadableStream<Uint8Array>
 
 export interface Call extends RequestOptions {

@@ -10,7 +10,7 @@ export interface AtollErrorOptions extends ErrorOptions {
   details?: Record<string, unknown>
 }
 
-/** What every error of this package is. Its message is for a person. */
+/** Superclass of every error of this package. Its message is for a person. */
 export class AtollError extends Error {
   /** Absent where no answer of the server came. */
   readonly code: ErrorCode | undefined
@@ -52,7 +52,7 @@ export class QuotaExceededError extends AtollError {}
 export class SignatureInvalidError extends AtollError {}
 /** A signed URL is past its time. */
 export class SignatureExpiredError extends AtollError {}
-/** It does not exist, or belongs to somebody else. */
+/** The thing does not exist, or belongs to somebody else. */
 export class NotFoundError extends AtollError {}
 /** Its state does not allow it; `details.reason` says which. */
 export class ConflictError extends AtollError {}

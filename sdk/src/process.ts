@@ -5,7 +5,7 @@ import { ConnectionError } from './errors.ts'
 
 /** First byte of each message (reference, `GET /api/sandboxes/{id}/exec/{execId}`). */
 const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 } as const
-/** Beyond the end of every log. */
+/** Larger than the offset of any output. */
 const offsetMax = 999_999_999_999_999
 
 /** Slightly less than the sandbox keeps of each stream for later readers. */

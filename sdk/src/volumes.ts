@@ -11,7 +11,7 @@ export interface VolumeMount {
 }
 
 export interface CreateVolumeOptions extends RequestOptions {
-  /** What it may hold. Default 10 240, or that of `from`. */
+  /** Size of the volume. Default 10 240, or that of `from`. */
   sizeMB?: number | undefined
   /** Begins as a clone of this volume, or of `volume@snapshot`. */
   from?: string | undefined
@@ -35,7 +35,7 @@ export class Volumes {
     return await this.#client.json('GET', '/api/volumes', options)
   }
 
-  /** With what it holds and the sandboxes that have it. Throws `NotFoundError`. */
+  /** A volume, what it holds, and the sandboxes that have it mounted. Throws `NotFoundError`. */
   async get(name: string, options: RequestOptions = {}): Promise<VolumeDetails> {
     return await this.#client.json('GET', pathOf(name), options)
   }

@@ -230,7 +230,7 @@ export class Agent {
   ): Promise<TurnOutcome> {
     const abort = new AbortController()
     const crashed = Promise.withResolvers<never>()
-    // It can reject after the race below has ended.
+    // `crashed` can reject after the race below has ended.
     crashed.promise.catch(() => {})
     // Late events of an abandoned turn must not appear after its end or in the next turn.
     let over = false

@@ -72,7 +72,7 @@ export abstract class TurnEvents {
     return path !== '' && existsSync(path)
   }
 
-  /** Says what the reader of the turn does not get. The turn goes on. */
+  /** Reports an error about something left out. The turn goes on. */
   leftOut(what: string): void {
     this.emit({ type: 'error', code: 'output_cut', message: `Left out, being too large: ${what}.`, fatal: false })
   }

@@ -184,7 +184,7 @@ export class Gateway {
     using share = this.#bodies.open(identity)
     const body = await this.#bodies.read(request, share)
     const { model, pieces, byteCount, valueCount } = await this.#read(wire, identity, body)
-    // With its provider: the same name has another price at another provider.
+    // The name has its provider: the same model has another price at another provider.
     const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
     if (identity.allowedModels && !identity.allowedModels.includes(name)) {
       return { status: 403, code: 'model_not_allowed', message: 'This session may not use that model.' }
@@ -253,7 +253,7 @@ export class Gateway {
   #upstream(wire: Wire, model: string): Upstream | undefined {
     const { demo, anthropic, openai } = this.#options.upstreams
     if (!demo || !this.#isDemo(model)) return wire.provider === 'anthropic' ? anthropic : openai
-    // It serves all wires at one address; OpenAI's base URL includes `/v1`.
+    // The demo model serves all wires at one address; OpenAI's base URL includes `/v1`.
     return { ...demo, baseUrl: demo.baseUrl.replace(/\/+$/, '') + (wire.provider === 'openai' ? '/v1' : '') }
   }
 

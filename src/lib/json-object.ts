@@ -23,7 +23,7 @@ export interface JsonObject {
 const depthMax = 1000
 
 export interface ReadLimits {
-  /** Of the outermost object. */
+  /** Most fields of the outermost object. */
   fieldsMax: number
   nameBytesMax: number
   /** Read per iteration of the event loop. */
@@ -37,7 +37,7 @@ const defaultLimits: ReadLimits = { fieldsMax: 1000, nameBytesMax: 1000, sliceBy
 
 /** Called for each name and value in the order of the bytes, at all depths. A throw ends the reading. */
 export interface JsonVisitor {
-  /** Of a field, with its quotes. */
+  /** Name of a field, with its quotes. */
   name(start: number, end: number): void
   /** A value begins with this byte. */
   begin(byte: number, at: number): void

@@ -17,7 +17,7 @@ export interface MetadataOptions extends EndpointContext {
 }
 
 const defaultLimits = {
-  /** Of one sandbox. Beyond it an answer is 429 and closes its connection; packet rules bound new ones. */
+  /** Requests of one sandbox. Beyond this an answer is 429 and closes its connection; packet rules bound new ones. */
   requestsPerSecond: 10,
   requestBurst: 50,
   answerMs: 5_000,

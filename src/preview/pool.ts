@@ -29,9 +29,9 @@ interface ConnectionOptions {
  */
 export class PreviewAgent extends Agent {
   readonly #dial: Dial
-  /** By name. */
+  /** Connections in use or being dialled, by name. */
   readonly #permits = new Semaphore({ permitsPerKey: connectionsMax })
-  /** By organisation. */
+  /** Idle connections, by organisation. */
   readonly #idle = new Semaphore(idlePermits)
   #isClosed = false
 

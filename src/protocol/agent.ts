@@ -81,7 +81,7 @@ const configureCommandSchema = z.object({
   cwd: absolutePath.default('/workspace/app'),
   /** Calls of the model in one turn. */
   maxTurns: z.int().min(1).max(10_000).optional(),
-  /** Of the model, in US dollars. Without it the harness reports the cost, if it knows it. */
+  /** Price of the model, in US dollars. Without it the harness reports the cost, if it knows it. */
   price: price.optional(),
   /** Holds the conversation and the journal of turns. */
   stateDir: absolutePath.default('/workspace/agent/.atoll'),
@@ -148,7 +148,7 @@ const boundFaults: Record<keyof JsonBounds, string> = {
   fieldsMax: `an object with more than ${lineBounds.fieldsMax} fields`,
 }
 
-/** The same of a short line, at once. */
+/** Like `readAgentEvent`, at once, for a short line. */
 export function parseAgentEvent(line: string): ParsedLine<AgentEvent> {
   return parseLine(line, agentEventSchema)
 }

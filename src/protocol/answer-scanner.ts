@@ -1,6 +1,6 @@
 import { backslash, closeList, closeObject, colon, comma, isBlank, openList, openObject, quote } from '../lib/json.ts'
 
-/** What the usage of an answer is read from: the few fields that `usage-tap.ts` looks at, with the same names and places. */
+/** The few fields of an answer that `usage-tap.ts` reads the usage from, with the same names and places. */
 export interface ScannedAnswer {
   value: Record<string, unknown>
   /** Bytes of the texts that the model has written. */

@@ -109,12 +109,12 @@ const toolRequests = [
 const startProgram = request('start-program', {
   argv: z.array(text).min(1).readonly(),
   input: text,
-  /** Without pipes: what it leaves running must not hold one. */
+  /** Without pipes, which a process that it leaves running would hold. */
   detached: z.boolean(),
-  /** It has no mounts below `hide`, but those below `keep`. */
+  /** The program has no mounts below `hide`, but those below `keep`. */
   hide: path.optional(),
   keep: path.optional(),
-  /** Folders of the control group that it is in. */
+  /** Folders of the control group of the program. */
   groups: paths,
 })
 

@@ -85,7 +85,7 @@ export const logActor = z
   })
   .meta({ id: 'EventActor' })
 
-/** What has led to the change. */
+/** Causes of a change. */
 export const logCauses = [
   'request',
   'signed_url',

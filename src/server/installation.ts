@@ -137,7 +137,7 @@ export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   return lock
 }
 
-/** The same for a command that needs a stopped server. */
+/** Like `lockDataDir`, for a command that needs a stopped server. */
 export async function lockStopped(dataDir: string): Promise<AsyncDisposable> {
   try {
     return await lockDataDir(dataDir)

@@ -9,7 +9,7 @@ import { clientOf, type Flags } from '../settings.ts'
 
 const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
 const exitCodeMax = 255
-/** Of each stream. A text of V8 has at most 512 MiB. */
+/** Bound of each stream. A text of V8 has at most 512 MiB. */
 const jsonTextMax = 128 * 1024 * 1024
 
 interface Options extends Flags {
@@ -38,7 +38,7 @@ export function addExec(program: Command): void {
     })
 }
 
-/** The exit codes of `exec` and `shell` are those of the remote command; this one says that it was not the command. */
+/** Gives a failure of `exec` or `shell` itself an exit code of its own: all others are those of the remote command. */
 export function ownFailure(error: Error & { exitCode?: number }): never {
   // Help is no failure.
   if (error.exitCode === 0) throw error

@@ -37,7 +37,7 @@ export interface Variants {
   untyped: VariantNames | undefined
   /** A name that an object without a type must have. */
   untypedNeeds: string | undefined
-  /** What is wrong with an object of any other type. */
+  /** The fault of an object of any other type. */
   fault: string
 }
 
@@ -103,7 +103,7 @@ export function union(types: Readonly<Record<string, Fields>>, options: UnionOpt
   }
 }
 
-/** What either shape serves. Two different shapes of lists or of objects have no sum. */
+/** The sum of two shapes: it serves what either serves. Two different shapes of lists or of objects have none. */
 export function sum(one: Shape, other: Shape): Shape {
   if (one === other) return one
   for (const key of ['list', 'object', 'isFree', 'isCut', 'isForcedFalse', 'onlyEmpty'] as const) {

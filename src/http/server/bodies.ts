@@ -18,7 +18,7 @@ import { hashOf } from './idempotency.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
+    /** Hash of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
     hash?: string
   }
   interface FastifyContextConfig {
@@ -35,7 +35,7 @@ const bodyMs = 60_000
 const organisationBytesMax = 32 * 1024 * 1024
 /** The total is this many times the bound of one organisation. */
 const fullOrganisationsMax = 4
-/** The same for manifests. */
+/** The same bound for manifests. */
 const manifestOrganisationsMax = 2
 /** Bodies up to this size are always accepted; the headers of a request may be larger. */
 const smallBodyBytes = 16 * 1024

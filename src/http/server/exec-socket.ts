@@ -240,7 +240,7 @@ export function boundMessages(raw: Socket, socket: WebSocketLike, budget: BodyBu
   const refuse = (reason: string) => {
     release()
     socket.close(closed.tryLater, reason)
-    // It does not read until the client has answered.
+    // The socket does not read until the client has answered.
     setImmediate(() => socket.terminate())
   }
   const onData = (chunk: Buffer) => {

@@ -83,7 +83,7 @@ function operation(route: Route, components: Components): SchemaObject {
   }
 }
 
-/** Of operations that do not say otherwise. */
+/** Security of operations that do not say otherwise. */
 const keyOnly = [{ apiKey: [] }, { bearer: [] }]
 
 function security({ auth, token }: Route): SchemaObject {

@@ -35,7 +35,7 @@ export interface Route {
   body?: z.ZodType | 'raw'
   /** Takes an `Idempotency-Key`: the handler passes `creation` to what makes something. */
   creates?: boolean
-  /** Of a route that creates: an id for the `creation` of a request with a key, if one is at hand. */
+  /** An id for the `creation` of a request with a key, if one is at hand. Only for a route that creates. */
   reserve?(call: Call): string | undefined
   bodyLimit?: 'sessionBodyBytesMax' | 'manifestBytesMax'
   answers: Record<number, AnswerSpec>

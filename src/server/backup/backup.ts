@@ -76,7 +76,7 @@ async function backUp(folder: BackupFolder, config: Config): Promise<number> {
     const { manifest, written } = await copy(folder, config, { answer, connection, signal, installation })
     await connection.ask({ do: 'keep' })
     await folder.commit(manifest)
-    // What is not removed now costs space until the next backup.
+    // A snapshot that is not removed now costs space until the next backup.
     const kept = Object.values(manifest.subvolumes).map(({ id }) => id)
     await connection.ask({ do: 'drop', but: kept }).catch((error: unknown) => {
       console.error(`backup: the server keeps snapshots of earlier backups until the next one: ${String(error)}`)
@@ -118,7 +118,7 @@ async function copy(
     try {
       written += await send(folder, plan, subvolume, { snapshotOf, signal })
     } catch (error) {
-      // What one sandbox has on its disk must not keep the others out of the backup.
+      // The disk of one sandbox must not keep the others out of the backup.
       if (!(error instanceof SourceError)) throw error
       unreadable[subvolume.path] = error.message
     }

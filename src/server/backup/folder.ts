@@ -224,7 +224,7 @@ function startProgram(
   return { stdout: child.stdout, ended, kill: () => void child.kill('SIGKILL') }
 }
 
-/** What backups write into the folder itself, whole or not. */
+/** Whether a backup writes such a name into the folder itself, also when it is cut off. */
 function isOurs(name: string): boolean {
   return (
     [...partFolders, manifestFile, `${manifestFile}.new`].includes(name) ||

@@ -36,7 +36,7 @@ const subvolumeSchema = copiedSchema.extend({ isReadOnly: z.boolean(), limitByte
 
 const manifestSchema = z.object({
   format: z.literal(formatNumber),
-  /** Of the server that was backed up. */
+  /** Version of the server that was backed up. */
   atoll: z.string(),
   installation: z.string(),
   host: z.string(),

@@ -11,7 +11,7 @@ const addedBytesMin = 64 * 1024 * 1024
 export class StreamPlan {
   readonly #subvolumes: readonly CutSubvolume[]
   readonly #last: Manifest | undefined
-  /** Of the snapshots that are in the pool and in the folder of the backup. */
+  /** Streams in the folder of the backup whose snapshots are in the pool. */
   readonly #usable: Map<string, Stream>
 
   constructor(subvolumes: readonly CutSubvolume[], kept: readonly string[], last: Manifest | undefined) {

@@ -123,7 +123,7 @@ async function fillPool(
     try {
       await pool.receive(folder.file(stream))
     } catch (error) {
-      // What one sandbox had on its disk must not keep the others from coming back.
+      // The disk of one sandbox must not keep the others from coming back.
       if (!(error instanceof CommandError)) throw error
       failures.set(id, error.message)
     }
