@@ -53,7 +53,7 @@ export const table = {
   cli: [...base, 'protocol', 'sdk', 'mcp'],
 }
 
-/** Wires all of it, and is imported by nobody. */
+/** Wires all of it; no folder imports it. */
 export const top = 'server'
 
 /** The row of a file, by its path below `src/`; undefined for what has none. */

@@ -72,7 +72,7 @@ export class Atoll {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
   }
 
-  /** The machine of the server: what it has, what is left of it, and whether it is fit. */
+  /** The machine of the server: its resources, what is left of them, and its health. */
   async host(options: RequestOptions = {}): Promise<HostInfo> {
     return await this.json('GET', '/api/host', options)
   }

@@ -4,7 +4,7 @@ import { AtollError, ConnectionError } from './errors.ts'
 import { linesOf } from './lines.ts'
 import { pause, pauseMs } from './retry.ts'
 
-/** A server that restarts takes seconds. After so many failures in a row the error is thrown. */
+/** Failures in a row after which the error is thrown. A server that restarts takes seconds. */
 const failuresMax = 10
 const reopenMs = 100
 const reopenMaxMs = 5_000

@@ -3,7 +3,7 @@ import { InvalidRequestError, NotFoundError } from './errors.ts'
 import type { DirectoryEntry, SignedUrl } from './types.ts'
 
 export interface FileOptions extends RequestOptions {
-  /** Whose rights the call has, and who owns what it makes. Default the user of the sandbox; `root` may do all. */
+  /** The user whose rights the call has, and who owns new files. Default the user of the sandbox; `root` may do all. */
   user?: string | undefined
 }
 

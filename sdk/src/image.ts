@@ -5,13 +5,13 @@ import type { ErrorCode } from './errors.ts'
 import type { SignOptions } from './files.ts'
 import type { ImageInfo, ImageManifest, SignedUrl } from './types.ts'
 
-/** What a build tells while it runs: its steps in words, and what they write. */
+/** Events of a build while it runs: its steps in words, and their output. */
 export type BuildEvent =
   | { event: 'build_log'; step: number; type: string; message: string }
   | { event: 'build_output'; step: number; stream: 'stdout' | 'stderr'; data: string }
 
 export interface BuildOptions extends ClientOptions {
-  /** Called with what the build tells. */
+  /** Called with each event of the build. */
   onEvent?: ((event: BuildEvent) => void) | undefined
 }
 

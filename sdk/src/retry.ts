@@ -32,7 +32,7 @@ function mayRepeat(error: AtollError, repeat: Repeat, attempt: number): boolean 
   // The first attempt, whose answer was lost, may still run under the same idempotency key.
   if (error instanceof ConflictError && attempt > 1) return true
   if (error instanceof ConnectionError || error instanceof RequestTimeoutError) return true
-  // A proxy in front has no code of ours.
+  // A proxy in front answers without a code.
   return transient.has(error.code) || (error.code === undefined && [502, 503, 504].includes(error.status ?? 0))
 }
 

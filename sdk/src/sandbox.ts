@@ -51,7 +51,7 @@ export interface CreateSandboxOptions extends ClientOptions {
   envs?: Record<string, string> | undefined
   metadata?: Record<string, string> | undefined
   volumes?: readonly VolumeMount[] | undefined
-  /** Name or id of who runs commands and owns new files where nothing else is said. Default `root`. */
+  /** Name or id of the user that runs commands and owns new files by default. Default `root`. */
   user?: string | undefined
   /** Demands a token of visitors of its previews; `auto` makes one, see `previewToken`. */
   previewToken?: string | undefined
@@ -87,7 +87,7 @@ export interface RunOptions extends CommandOptions {
    * stream, as without.
    */
   onOutput?: ((output: Output) => void | Promise<void>) | undefined
-  /** With `onOutput`: kills the command when this program has not been connected for so long. Default: never. */
+  /** With `onOutput`: kills the command after this time without a connection of this program. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
 }
 
@@ -97,7 +97,7 @@ export interface FollowedResult extends RunResult {
 }
 
 export interface SpawnOptions extends CommandOptions {
-  /** Kills the command when nobody has been connected for so long. Default: never. */
+  /** Kills the command after this time without any connection. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
   /** See {@link AttachOptions.reconnects}. */
   reconnects?: boolean | undefined
@@ -114,7 +114,7 @@ export interface CheckpointOptions extends RequestOptions {
   name?: string | undefined
   /** `full`: with memory, the default where the machine can; `disk_only`. */
   kind?: CheckpointKind | undefined
-  /** Deletes the oldest checkpoints of the sandbox beyond so many. */
+  /** Keeps this number of checkpoints of the sandbox and deletes the oldest beyond. */
   keep?: number | undefined
 }
 

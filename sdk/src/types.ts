@@ -3,7 +3,7 @@ import type { components } from './api.ts'
 
 type Schemas = components['schemas']
 
-/** A sandbox as the server tells it. Times are ISO 8601 in UTC, `timeout` is its idle timeout in seconds. */
+/** A sandbox as the server reports it. Times are ISO 8601 in UTC, `timeout` is its idle timeout in seconds. */
 export type SandboxInfo = Schemas['Sandbox']
 export type SandboxStatus = SandboxInfo['status']
 /** Usage of a sandbox, now and in the last hour. */

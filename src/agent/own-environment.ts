@@ -4,8 +4,8 @@ import { statOf } from './proc.ts'
 /**
  * Takes a variable out of the environment of this process; the empty string when it is not set.
  *
- * `/proc/PID/environ` still shows the initial environment, to every process of the same user and to tools that read files in this process. So the
- * value is overwritten there. Where the kernel does not permit that, it stays readable.
+ * `/proc/PID/environ` still shows the initial environment, to every process of the same user and to tools that read files in this process.
+ * So the value is overwritten there. Where the kernel does not permit that, it stays readable.
  */
 export function takeFromEnvironment(name: string): string {
   const value = process.env[name] ?? ''

@@ -1,6 +1,6 @@
 /**
- * Starts `main.ts`. Plain JavaScript: Node must know the compile cache that setup made (scripts/setup/agent.sh) before it compiles anything. The
- * cache is only read here.
+ * Starts `main.ts`. Plain JavaScript: Node must know the compile cache that setup made (scripts/setup/agent.sh) before it compiles
+ * anything. The cache is only read here.
  */
 import { existsSync } from 'node:fs'
 import { enableCompileCache } from 'node:module'

@@ -20,9 +20,9 @@ const grantMs = 2_000
 const unpack = 'mkdir -p -- "$1" && exec tar -xof - -C "$1"'
 
 /**
- * A command's output has no flow control, and a slow reader loses its beginning. So `tar` sends a piece only when it was granted: standard input has
- * the number of the last granted piece. `tar` fills whole pieces (`-b`, in blocks of 512 bytes), and its exit status is the last line of standard
- * error.
+ * A command's output has no flow control, and a slow reader loses its beginning. So `tar` sends a piece only when it was granted: standard
+ * input has the number of the last granted piece. `tar` fills whole pieces (`-b`, in blocks of 512 bytes), and its exit status is the last
+ * line of standard error.
  */
 const pack = `cd -- "$1" || exit 2
 export LC_ALL=C
@@ -54,7 +54,7 @@ export async function uploadFolder({ sandbox, user }: Remote, source: string, ta
   try {
     const errors = textOf(remote)
     const sent = send(tar, remote, progress)
-    // The remote end tells more than the break of the pipe that follows it.
+    // The error of the remote end explains more than the broken pipe that follows it.
     const first = await Promise.race([errors, sent.then(() => undefined)])
     if (first === undefined) await errors
     const status = await remote.exited
@@ -133,7 +133,7 @@ function localTar(argv: readonly string[], purpose: 'read' | 'write'): LocalTar 
   tar.on('error', (error) => {
     tar.said = `tar cannot be started: ${error.message}`
   })
-  // Its exit status tells more.
+  // The exit status of `tar` explains more.
   tar.stdin?.on('error', () => undefined)
   const forget = onExit(() => tar.kill())
   tar.once('close', forget)

@@ -22,7 +22,7 @@ try {
 
 function fail(error: unknown): never {
   if (error instanceof CommanderError && error.exitCode === 0) process.exit(exitCodes.done)
-  // Help was printed for want of a command.
+  // Help was printed because no command was given.
   if (error instanceof CommanderError && error.code === 'commander.help') process.exit(exitCodes.usage)
   reportFailure(error, isJson())
   if (error instanceof CommanderError) process.exit(exitCodes.usage)

@@ -70,8 +70,8 @@ const servedBetas = new Set([
 export const servedOpenaiBetas = new Set(['responses=experimental'])
 
 /**
- * Features that clients name without need. They are removed without a warning: a longer context at twice the price, tools of the API, credits, and
- * comparisons with earlier requests.
+ * Features that clients name without need. They are removed without a warning: a longer context at twice the price, tools of the API,
+ * credits, and comparisons with earlier requests.
  */
 const leftOutBetas = /^(context-1m|fast-mode|advisor-tool|cache-diagnosis|fallback-credit|oauth)-/
 

@@ -47,9 +47,9 @@ class Frame {
 }
 
 /**
- * Compares a body with its shape while `json-object.ts` reads it, and overwrites with blanks what must not be sent. It keeps only the names of open
- * objects, whose number the shape bounds. Throws `RefusedField` for what the shape does not have, and `invalid_request` where two parsers could read
- * another value: for a name that is repeated or has other letter case.
+ * Compares a body with its shape while `json-object.ts` reads it, and overwrites with blanks what must not be sent. It keeps only the names
+ * of open objects, whose number the shape bounds. Throws `RefusedField` for what the shape does not have, and `invalid_request` where two
+ * parsers could read another value: for a name that is repeated or has other letter case.
  */
 export class ShapeReader {
   readonly #bytes: Buffer

@@ -50,9 +50,9 @@ export interface JsonVisitor {
 }
 
 /**
- * The one reader of JSON that is whole in memory (`protocol/answer-scanner.ts` reads passing answers). Checks as strictly as `JSON.parse` that the
- * bytes are a JSON object, and finds its fields. It creates no other values, so a body of millions of values costs no memory, and it yields between
- * slices. `visitor` may change bytes that it has got. Throws `invalid_request`, and what the visitor throws.
+ * The one reader of JSON that is whole in memory (`protocol/answer-scanner.ts` reads passing answers). Checks as strictly as `JSON.parse`
+ * that the bytes are a JSON object, and finds its fields. It creates no other values, so a body of millions of values costs no memory, and
+ * it yields between slices. `visitor` may change bytes that it has got. Throws `invalid_request`, and what the visitor throws.
  */
 export async function readJsonObject(
   bytes: Buffer,

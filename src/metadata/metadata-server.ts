@@ -38,8 +38,8 @@ interface Answer {
 }
 
 /**
- * Answers sandboxes about themselves. The peer's address alone identifies a sandbox, and packet rules keep it true; nothing in a request counts.
- * Sandboxes are hostile clients.
+ * Answers sandboxes about themselves. The peer's address alone identifies a sandbox, and packet rules keep it true; nothing in a request
+ * counts. Sandboxes are hostile clients.
  */
 export class MetadataServer {
   readonly #options: MetadataOptions

@@ -68,7 +68,7 @@ export class PreviewAgent extends Agent {
     if (this.#permits.users(name) >= connectionsMax + waitingMax) {
       throw new ServiceError('unavailable', `${waitingMax} requests wait for port ${target.port} already`)
     }
-    // A request whose client has left would wait, and then dial, for nobody.
+    // A request whose client has left must neither wait nor dial.
     const release = await this.#permits.acquire({ key: name, signal: gone })
     let stream: Duplex
     try {
@@ -144,7 +144,7 @@ const frozen = new WeakMap<object, FreezeReason>()
 
 /**
  * Discards what can no longer be written. A server that answers without reading the body and closes resets the connection for writes, and
- * the error of a write would destroy the stream with the answer that waits in it. The read side tells the end of the connection.
+ * the error of a write would destroy the stream with the answer that waits in it. The read side reports the end of the connection.
  */
 function keepReadable(stream: Duplex): void {
   /* oxlint-disable no-underscore-dangle -- the names that Node gives to what a stream implements */

@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http'
 
-/** After a whole answer: how long a server inside may leave the rest of a body unread, and how long a rest that nobody takes is discarded. */
+/** After a whole answer: how long a server inside may leave the rest of a body unread, and how long an untaken rest is discarded. */
 const lingerMs = 10_000
 
 /**

@@ -2,7 +2,7 @@ import { z } from 'zod'
 
 /**
  * The wire between the server and hostd, its helper on the same host (`hostd/src/protocol/`). Frames go both ways: a length of 32 bits,
- * big-endian, then one line of JSON, and behind the line of an answer what a program wrote. The first frame of each side is its
+ * big-endian, then one line of JSON. The line of an answer is followed by the output of a program. The first frame of each side is its
  * greeting. One request may also be the argument of a process of its own (`atoll-hostd perform`).
  */
 
@@ -132,7 +132,7 @@ export const hostdRequestSchema = z.discriminatedUnion('op', [
 ])
 export type HostdRequest = z.infer<typeof hostdRequestSchema>
 
-/** What the server asks of hostd beside connections and ends of processes. */
+/** Requests of the server beside connections and ends of processes. */
 export type HostToolRequest = z.infer<(typeof toolRequests)[number]>
 export type ProgramRequest = z.infer<typeof startProgram>
 

@@ -10,8 +10,8 @@ const filePattern = /^([a-z0-9][a-z0-9._-]{0,63})\.(Dockerfile|json)$/
 const ownFolder = join(import.meta.dirname, '../../images')
 
 /**
- * The images that the operator offers to all organisations: a file `NAME.Dockerfile`, or `NAME.json` with a manifest as in `POST /api/snapshots`,
- * each. A definition of the operator replaces Atoll's of the same name. Throws a `ConfigError` with all faults.
+ * The images that the operator offers to all organisations: a file `NAME.Dockerfile`, or `NAME.json` with a manifest as in
+ * `POST /api/snapshots`, each. A definition of the operator replaces Atoll's of the same name. Throws a `ConfigError` with all faults.
  */
 export async function readDefinitions(operatorFolder: string, limits: ImageLimits): Promise<Definitions> {
   const faults: string[] = []

@@ -118,7 +118,7 @@ function refusal(places: Places, joined: string | undefined, found: string | und
   return new ServiceError('unavailable', lines.join('\n  '))
 }
 
-/** The database in words, without the password. */
+/** The database for a message, without the password. */
 export function databaseName({ dataDir, databaseUrl }: Places): string {
   if (databaseUrl === undefined) return `the private database in ${join(dataDir, 'db')}`
   const { host, pathname, searchParams } = new URL(databaseUrl)

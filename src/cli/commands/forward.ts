@@ -34,7 +34,7 @@ export function addForward(program: Command): void {
       const client = await clientOf(flags)
       const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client })
       const preview = new URL(sandbox.url(port))
-      // Names below localhost resolve nowhere else, and the server tells previews by the name alone. TLS needs the name itself.
+      // Names below localhost resolve nowhere else, and the server identifies previews by the name alone. TLS needs the name itself.
       const url = preview.protocol === 'https:' ? preview : new URL(client.url)
       await serve({ url, host: preview.host, token: flags.token }, local)
     })

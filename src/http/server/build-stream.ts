@@ -32,8 +32,8 @@ export function goneSignal({ reply }: Pick<Call, 'reply'>): AbortSignal {
 }
 
 /**
- * Answers with the events of a build, then with `result` or `error`. The stream begins with the first event. An error before it is thrown and
- * answered as JSON.
+ * Answers with the events of a build, then with `result` or `error`. The stream begins with the first event. An error before it is thrown
+ * and answered as JSON.
  */
 export async function streamBuild(
   call: Streamed,

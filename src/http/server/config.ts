@@ -72,7 +72,7 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
   /** Warm sandboxes by the image or checkpoint that they come from. */
   warmCounts(): Record<string, number>
-  /** What the disks can take; undefined where nobody can tell. Asked at each scrape of `/metrics`. */
+  /** Capacity of the disks; undefined where it cannot be measured. Asked at each scrape of `/metrics`. */
   disk(): DiskReport | undefined
   /** Asked by `GET /api/host`. */
   host(): Promise<HostReport>

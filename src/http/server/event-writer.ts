@@ -48,8 +48,8 @@ const encodedLog = cached(({ events }: LogBatch) =>
 )
 
 /**
- * Encodes the log of an organisation for one client. An `id` without data advances `Last-Event-ID` past the events that the client's filter left out:
- * once at the beginning, then as the heartbeat.
+ * Encodes the log of an organisation for one client. An `id` without data advances `Last-Event-ID` past the events that the client's filter
+ * left out: once at the beginning, then as the heartbeat.
  */
 export function logEncoding(): Encoding<LogBatch> {
   let position: number | undefined

@@ -18,8 +18,8 @@ const unsentBytesMin = 64 * 1024
 /** Bounds unsent messages too: a million tiny ones cost more than their bytes. */
 const unsentMessagesMax = 1024
 /**
- * A client that answers none of `unansweredMax` pings is gone; its attachment must not keep the sandbox awake. A client that does not read gets no
- * ping before the unsent output. The guest drops its attachment, and the client has an hour to read what was sent, and the reason.
+ * A client that answers none of `unansweredMax` pings is gone; its attachment must not keep the sandbox awake. A client that does not read
+ * gets no ping before the unsent output. The guest drops its attachment, and the client has an hour to read what was sent, and the reason.
  */
 const pings = { everyMs: 30_000, unansweredMax: 3, unreadMax: 120 }
 
@@ -29,8 +29,8 @@ const unfinishedFreeBytes = 64 * 1024
 const frameHeadBytes = 6
 
 /**
- * Bounds messages that have arrived in part, per organisation and in total: a message may have megabytes, and its client may take any time to send
- * the rest. The process has one budget.
+ * Bounds messages that have arrived in part, per organisation and in total: a message may have megabytes, and its client may take any time
+ * to send the rest. The process has one budget.
  */
 const unfinishedMessages = new BodyBudget(256 * 1024 * 1024, {
   ownerBytesMax: 128 * 1024 * 1024,
@@ -272,8 +272,8 @@ export function boundMessages(raw: Socket, socket: WebSocketLike, budget: BodyBu
 }
 
 /**
- * A client's socket is paused while this much input waits for the sandbox. The messages of one more read, which the parser already holds, may exceed
- * it.
+ * A client's socket is paused while this much input waits for the sandbox. The messages of one more read, which the parser already holds,
+ * may exceed it.
  */
 export const inputWeightMax = 1024 * 1024
 /** Added to the bytes of each message, so that a million tiny ones count. */

@@ -60,13 +60,13 @@ const hashedAtOnceBytes = 1024 * 1024
 
 /**
  * Lets creating requests have their effect once per key. The same request again gets the first answer, another one with the same key
- * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its answer was kept is run
- * again with what it has made (`Creation`). An answer that a repeat may change is not kept: a failure of the server, too many requests, a state that
- * does not allow the request, something that does not exist yet.
+ * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its answer was
+ * kept is run again with what it has made (`Creation`). An answer that a repeat may change is not kept: a failure of the server, too many
+ * requests, a state that does not allow the request, something that does not exist yet.
  *
- * Answers may hold tokens that are shown once, and the seed derives them, so both are sealed with the caller's key. A session too large to be kept is
- * read again for the replay. A session's token is renewed, so it cannot seal, but it opens no endpoint that shows a token. So keys that come with it
- * are separate for each session, and sealed with the session's id.
+ * Answers may hold tokens that are shown once and derive from the seed, so both are sealed with the caller's key. A session too large to
+ * be kept is read again for the replay. A session's token is renewed, so it cannot seal, but it opens no endpoint that shows a token. So
+ * keys that come with it are separate for each session, and sealed with the session's id.
  */
 export class Idempotency {
   readonly #port: IdempotencyPort
@@ -127,8 +127,8 @@ export class Idempotency {
     } catch (error) {
       const answer = failed(error)
       if (!mayPass(answer.statusCode) && !isServiceError(error, 'quota_exceeded')) return answer
-      // Only a first run is abandoned: an earlier run may have acted in a guest, and the seed alone leads back to that. If the row cannot be removed, a
-      // repeat takes it up.
+      // Only a first run is abandoned: an earlier run may have acted in a guest, and the seed alone leads back to that. If the row cannot
+      // be removed, a repeat takes it up.
       if (abandoned && isRefusal(error)) await this.#port.abandon(creation.claim).then(abandoned, () => undefined)
       throw error
     }

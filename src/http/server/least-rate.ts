@@ -20,8 +20,8 @@ export interface Transfer {
 }
 
 /**
- * Ends a transfer that is slower than `rate`, until the returned function is called. Neither an occasional byte nor a burst into the buffers of the
- * kernel keeps a slow transfer alive.
+ * Ends a transfer that is slower than `rate`, until the returned function is called. Neither an occasional byte nor a burst into the
+ * buffers of the kernel keeps a slow transfer alive.
  */
 export function assertLeastRate({ bytes, isAwaited, end }: Transfer, rate = defaultLeastRate): () => void {
   let before = bytes()

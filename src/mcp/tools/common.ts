@@ -7,7 +7,7 @@ export const ttlSeconds = z
   .min(0)
   .describe('Idle timeout in seconds after which the sandbox sleeps or stops; 0: never. Default 600')
 
-/** Idle timeout of a sandbox that nobody asks for any more. */
+/** Idle timeout of a sandbox that is not used any more. */
 export const ttlSecondsDefault = 600
 
 /** Characters of each text in a result: a model has to read it. */

@@ -16,7 +16,7 @@ import { type Manifest, manifestFile, manifestText, type Part, partsOf, readMani
 const partFolders = ['streams', 'images']
 const reasonCharsMax = 600
 
-/** A program whose output is a part failed to read what it copies. */
+/** The program that writes a part failed to read its source. */
 export class SourceError extends ServiceError {
   constructor(message: string, options: ErrorOptions) {
     super('unavailable', message, options)
@@ -24,8 +24,8 @@ export class SourceError extends ServiceError {
 }
 
 /**
- * The folder of a backup. Parts are written under names that no manifest has yet, and the manifest last: the former backup stays whole until the
- * manifest has its name. One process at a time uses the folder.
+ * The folder of a backup. Parts are written under names that no manifest has yet, and the manifest last: the former backup stays whole
+ * until the manifest has its name. One process at a time uses the folder.
  */
 export class BackupFolder implements AsyncDisposable {
   readonly path: string
@@ -117,7 +117,7 @@ export class BackupFolder implements AsyncDisposable {
     return await this.#write(name, () => Readable.from([Buffer.from(text)]))
   }
 
-  /** `start` is called when the file is there: what a program prints is lost unless somebody reads it by its end. */
+  /** `start` is called when the file exists: the output of a program that ends before it is read is lost. */
   async #write(name: string, start: () => Readable): Promise<Part> {
     const path = join(this.path, name)
     const hash = createHash('sha256')

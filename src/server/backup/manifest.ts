@@ -62,7 +62,7 @@ export function manifestText(manifest: Manifest): string {
   return `${JSON.stringify({ sha256: sha256(JSON.stringify(manifest)), manifest })}\n`
 }
 
-/** Throws `conflict` with `where` in words when it is no manifest, a damaged one, or one of another format. */
+/** Throws `conflict`, with `where` in its message, for a text that is no manifest, is damaged, or has another format. */
 export function readManifest(text: string, where: string): Manifest {
   const refuse = (why: string) => new ServiceError('conflict', `${where} ${why}`)
   let given: unknown
