@@ -32,7 +32,7 @@ suites=("$@")
 
 slowest_count=10
 
-# One suite that hangs must not hang the rest; one test has less.
+# A suite that hangs must not hang the rest; a single test has a shorter limit.
 suite_seconds_max=4500
 test_ms_max=900000
 

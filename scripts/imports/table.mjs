@@ -1,5 +1,5 @@
 /**
- * What each folder may import, from the bottom to the top. A name is a folder of `src/` with what no longer name below it takes, or a file.
+ * What each folder may import, from the bottom to the top. A name is a file, or a folder of `src/` without what has a longer name here.
  * Types count as values do: who names a type of a layer above knows that layer. Tests and what they share may import all.
  * `plugin.mjs` makes the linter check it, `draw.mjs` draws it.
  */

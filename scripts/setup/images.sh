@@ -1,6 +1,6 @@
 # The image folder, shared by all servers of this machine: immutable folders `<name>-<hash>`, the hash being that of their content
-# (scripts/setup/tree-hash.ts), and for each name a symbolic link to the current one. What was made from more than its own bytes has a
-# file `recipe` that says from what. Old ones stay: hibernated sandboxes and checkpoints stand on them.
+# (scripts/setup/tree-hash.ts), and for each name a symbolic link to the current one. An image that is made from more than
+# its own bytes has a file `recipe` with its inputs. Old ones stay: hibernated sandboxes and checkpoints stand on them.
 
 open_image_dir() {
   # The folder above is usually the data directory of the first server: others may pass through it, not look around.

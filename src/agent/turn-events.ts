@@ -77,7 +77,7 @@ export abstract class TurnEvents {
     this.emit({ type: 'error', code: 'output_cut', message: `Left out, being too large: ${what}.`, fatal: false })
   }
 
-  /** The outcome of the turn, by the first of the three ends that holds. Reports a failure. */
+  /** The outcome of the turn: the first field of `end` that holds decides. Reports a failure. */
   outcome(
     counts: Pick<TurnOutcome, 'turnCount' | 'usage' | 'costUsd'>,
     result: string,

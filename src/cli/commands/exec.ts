@@ -123,7 +123,7 @@ async function collect(remote: Process, read: () => Promise<ProcessInfo | undefi
   }
 }
 
-/** A connection that broke for long, or a reader that stood still, may have missed something. */
+/** Throws if output is lost, to a long break of the connection or to a reader that stood still. */
 async function assertWhole(remote: Process): Promise<void> {
   const lostBytes = await remote.lost()
   if (lostBytes === 0) return
