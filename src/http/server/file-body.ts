@@ -91,7 +91,7 @@ async function sendBody({ reply }: FileCall, body: Readable, { statusCode, heade
   }
 }
 
-/** With `If-Range`, a part is sent only of the very file that the client has. */
+/** With `If-Range`, a part is sent only if the client has this version of the file. */
 function rangeHeader(request: FastifyRequest, modifiedAt: string): string | undefined {
   const condition = request.headers['if-range']
   return condition === undefined || condition === lastModified(modifiedAt)?.['last-modified']
