@@ -139,7 +139,7 @@ impl<'a, W: Write> Entries<'a, W> {
         Entries { writer, batch: String::new(), sent: 0 }
     }
 
-    /// What all payloads come to, were this the end.
+    /// The bytes of all payloads if the list ended here.
     pub fn bytes(&self) -> usize {
         self.sent + self.batch.len() + 1
     }
