@@ -155,8 +155,6 @@ fn send(source: &mut impl Read, length: u64, path: &Path, writer: &mut impl Writ
     Ok(frame::write_frame(writer, kind::END, &[])?)
 }
 
-// ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 pub struct Upload<'a> {
     pub path: &'a Path,
     /// The token of the paused upload to resume.
@@ -233,7 +231,7 @@ fn finish(temporary: &mut Temporary, existing: Option<Metadata>, upload: &Upload
         let now = temporary.file.metadata()?;
         if (now.uid(), now.gid()) != (uid, gid) {
             match sys::fchown(&temporary.file, uid, gid) {
-                // A user who may write another user's file cannot give it to that owner, but to its group if the user is a member.
+                // A user who may write another's file cannot give it back to its owner, but to its group as a member.
                 Err(error) if existing.is_some() && error.raw_os_error() == Some(EPERM) => {
                     let _ = sys::fchown(&temporary.file, now.uid(), gid);
                 }
@@ -245,7 +243,7 @@ fn finish(temporary: &mut Temporary, existing: Option<Metadata>, upload: &Upload
         Some(old) => access::kept_mode(&temporary.file, old)?,
         None => upload.mode,
     };
-    // The mode is set after the owner, because a change of the owner clears set-user-id bits.
+    // After the owner: a change of the owner clears set-user-id bits.
     temporary.file.set_permissions(Permissions::from_mode(mode))?;
     // The disk may commit the new name before the data: without this a loss of power could leave neither the old file nor the new one.
     if existing.map_or(false, |old| old.len() > 0) {

@@ -61,7 +61,7 @@ pub struct State {
     pub log: Log,
     /// Wait status of the leader, set when it is reaped. Until then no other process can have its pid.
     pub leader: Option<i32>,
-    /// While the process runs: its time is over. After its end: the timeout has ended it.
+    /// Before the end: the time is over. After it: the timeout was the cause.
     pub timed_out: bool,
     pub exit: Option<i32>,
     pub ended: Option<Ended>,
@@ -78,7 +78,7 @@ pub struct State {
     pub terminal: Option<Arc<File>>,
     /// Woken when there is output, or the end.
     watchers: Vec<Arc<Event>>,
-    /// Wakes the supervising thread; absent after the thread's end.
+    /// Wakes the supervising thread; absent after its end.
     pub supervisor: Option<Arc<Event>>,
 }
 
@@ -313,7 +313,7 @@ pub fn supervise(
     let code = {
         let mut state = process.state();
         let code = sys::exit_code(state.leader.unwrap_or(0));
-        // The process may have ended by itself just before the kill.
+        // The process may have ended by itself before the kill.
         state.timed_out &= code == 137;
         if state.timed_out {
             TIMEOUT_EXIT_CODE

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 const CONNECTIONS_MAX: usize = 512;
 const STACK_BYTES: usize = 256 * 1024;
-/// Bound of the wait for the request line, which a client has ready when it connects.
+/// A client has its request ready when it connects.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 const LINGER_READS_MAX: usize = 4096;

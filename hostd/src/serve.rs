@@ -30,7 +30,7 @@ struct Server {
     output: Mutex<io::Stdout>,
 }
 
-/// `socket`: of the relay.
+/// `socket`: the path of the relay's socket.
 pub fn serve(socket: &Path) -> Result<(), Error> {
     let channel = Channel::take();
     relay::serve(socket)?;
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Answers the requests of processes that end.
+    /// Answers the requests that wait for the end of a process.
     fn tell_ends(&self) {
         while let Ok(id) = self.ends.next() {
             self.send(id, &Answer::done(Ok(String::new())));

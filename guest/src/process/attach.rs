@@ -24,10 +24,9 @@ use sys::{Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 
 const OUTPUT_BYTES: usize = 64 * 1024;
 const RECEIVE_BYTES: usize = 64 * 1024;
-/// Bound of the buffered input: beyond it, the client sends no more until some was taken.
+/// Bound of the buffered input: the client sends no more until some was taken.
 const INPUT_BYTES_MAX: usize = 2 * frame::PAYLOAD_BYTES_MAX;
 
-/// The fields of the request.
 pub struct Request<'a> {
     pub offset: u64,
     pub credit: u64,
@@ -94,7 +93,7 @@ struct Client<'a> {
     replay_end: Option<u64>,
     credit: u64,
     finished: bool,
-    /// The client was let go, because it read nothing.
+    /// The client was let go: it read nothing.
     is_late: bool,
     paused: bool,
     outgoing: Vec<u8>,
@@ -217,7 +216,7 @@ impl<'a> Client<'a> {
         let max = (OUTPUT_BYTES as u64).min(before_replay_end).min(self.credit) as usize;
         let next = state.log.read(self.cursor, max);
         match next {
-            // The cursor has reached the end of the replay, or all output before that end was dropped.
+            // The cursor has reached the end of the replay, or the rest before it was dropped.
             _ if self.replay_end.is_some()
                 && (before_replay_end == 0 || next.map_or(true, |it| it.1 >= replay_end)) =>
             {

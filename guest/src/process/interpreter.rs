@@ -11,7 +11,7 @@ use sys::O_NONBLOCK;
 const FIRST_LINE_BYTES: usize = 256;
 /// An interpreter may be a script too, or itself; the kernel follows at most this many.
 const DEPTH_MAX: usize = 5;
-/// Bound of the segments in a header; a linker makes about a dozen.
+/// A linker makes about a dozen.
 const SEGMENTS_MAX: u64 = 128;
 const PT_INTERP: u32 = 3;
 

@@ -87,7 +87,7 @@ impl Log {
     pub fn room(&self, stream: Stream) -> usize {
         match self.keep {
             Retention::Tail => match self.hold {
-                // Bytes of the other stream count too, so the result may be too small, but never too large.
+                // Bytes of the other stream count too: the result may be too small, never too large.
                 Some(hold) => self.keep_bytes.saturating_sub(self.end.saturating_sub(hold) as usize),
                 None => usize::MAX,
             },

@@ -26,7 +26,7 @@ const TIME_MS_MAX: u64 = 366 * 24 * 3600 * 1000;
 /// How long output can be held back for the first reader.
 const READER_MS_MAX: u64 = 60_000;
 const TERMINAL_SIZE_MAX: u64 = 10_000;
-/// Bytes of the arguments that are retained for lists of processes.
+/// Bytes of the arguments that lists of processes show.
 const ARGV_SHOWN_BYTES: usize = 8 * 1024;
 const STACK_BYTES: usize = 128 * 1024;
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -302,7 +302,7 @@ fn shown(argv: Vec<String>) -> Vec<String> {
     let mut left = ARGV_SHOWN_BYTES;
     let mut shown = Vec::new();
     for word in argv {
-        // Each word costs one byte more than its length, so that the number of empty words is bounded too.
+        // Empty words cost something too, so that their number is bounded.
         if word.len() + 1 > left {
             let cut: String = word.chars().take(left / 4).collect();
             shown.push(cut + "…");

@@ -110,7 +110,6 @@ impl Table {
         self.private_leaders().into_iter().any(|leader| private_ports::holds(leader, port))
     }
 
-    /// The pids of the processes with private ports.
     pub fn private_leaders(&self) -> Vec<i32> {
         let inner = self.lock();
         inner.by_pid.values().filter(|process| process.has_private_ports).map(|process| process.pid).collect()
@@ -203,7 +202,7 @@ impl Table {
         self.signal_all(everything, sys::SIGKILL);
     }
 
-    /// Sends SIGHUP to processes on a terminal: shells there ignore SIGTERM. Other programs would die of SIGHUP while they handle SIGTERM.
+    /// Hangs up processes on a terminal: shells there ignore SIGTERM. Others would die of SIGHUP while they handle SIGTERM.
     fn hang_up(&self) {
         let processes: Vec<Arc<Process>> = self.lock().by_pid.values().cloned().collect();
         for process in processes.iter().filter(|process| process.has_terminal) {

@@ -117,7 +117,6 @@ pub fn first_frame(bytes: &[u8]) -> Outcome<Option<(u8, &[u8], usize)>> {
     Ok(Some((bytes[0], &bytes[HEADER_BYTES..end], end)))
 }
 
-/// The payload as one unsigned integer.
 pub fn integer(payload: &[u8]) -> Outcome<u64> {
     let mut bytes = [0; 8];
     if payload.len() != bytes.len() {

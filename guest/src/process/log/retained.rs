@@ -44,7 +44,6 @@ impl Retained {
         self.bytes
     }
 
-    /// Bytes of memory: blocks, data and breaks.
     pub fn memory(&self) -> usize {
         self.memory
     }
