@@ -39,9 +39,9 @@ pub fn of_each_entry(path: &Path, mut work: impl FnMut(&[u8], &[u8]) -> Result<(
 pub struct Field<'a> {
     pub number: u64,
     pub whole: &'a [u8],
-    /// Of a field with a length.
+    /// The content of a field with a length.
     pub content: &'a [u8],
-    /// Of a field that is a varint.
+    /// The value of a varint field.
     pub value: u64,
 }
 

@@ -70,7 +70,7 @@ pub fn join(request: &Join) -> Result<(), Error> {
     join_sandbox(request).map_err(|error| Error::io("join the inside of", &request.link, error))
 }
 
-/// Harmless when there is none.
+/// Deletes a link, if there is one.
 pub fn delete(link: &str) -> Result<(), Error> {
     let index = match index_of(link) {
         Ok(index) => index,

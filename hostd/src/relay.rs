@@ -3,8 +3,9 @@
 //! waits as long as its sender has chosen (SO_LINGER of socket(7)). In a relay that blocks the thread of that one connection alone. Since
 //! Linux 6.16 the kernel refuses such messages at their sender (SO_PASSRIGHTS).
 //!
-//! The server connects to the relay's own socket, sends one frame with a request and reads `error:i32`, big-endian, an error number or 0. After 0
-//! for `connect-guest` the bytes of both sides follow as they come. `cut-guest` ends all connections to a guest; 0 when there is none any more.
+//! The server connects to the relay's own socket, sends one frame with a request and reads `error:i32`, big-endian, an error number or 0.
+//! After 0 for `connect-guest` the bytes of both sides follow as they come. `cut-guest` ends all connections to a guest and answers 0 when
+//! none is left.
 //!
 //! Each side hears the end of what the other sends. When the server closes its side, what it has sent is still delivered; when
 //! the guest closes its side, the connection ends. An error of one side is an end to the other.

@@ -38,7 +38,7 @@ impl Folder {
         }
     }
 
-    /// Where the link of this name leads.
+    /// The target of a link.
     pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
         let name = c_name(name)?;
         let mut target = vec![0u8; LINK_BYTES_MAX];

@@ -15,7 +15,7 @@ pub fn has_true_sizes(file: &File) -> bool {
     status(file).map_or(false, |found| TRUE_SIZES.contains(&(found.kind as u32)))
 }
 
-/// What programs without privileges can still write to the file system of a file.
+/// Bytes that programs without privileges can still write to the file system of a file.
 pub fn available_bytes(file: &impl AsRawFd) -> io::Result<u64> {
     status(file).map(|found| found.block_bytes as u64 * found.available_blocks)
 }

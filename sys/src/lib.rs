@@ -78,7 +78,7 @@ fn checked(status: c_long, what: &str, subject: impl fmt::Display) -> Result<(),
 ///
 /// # Safety
 ///
-/// What is not negative is a new descriptor, which nothing else closes.
+/// A `result` that is not negative must be a new descriptor, which nothing else closes.
 unsafe fn owned(result: c_long) -> io::Result<OwnedFd> {
     check(result as c_int).map(|fd| OwnedFd::from_raw_fd(fd))
 }
