@@ -6,7 +6,7 @@ import type { ProcessInfo, RunResult } from './types.ts'
 /** Added to a command's own timeout: the sandbox may have to wake first. */
 const runGraceMs = 60_000
 const runTimeoutSecondsDefault = 60
-/** Of each stream, as the server keeps for a command that nobody follows. */
+/** Bytes of each stream in a result, as the server keeps of a command that nobody follows. */
 const followedBytesMax = 8 * 1024 * 1024
 
 export interface CommandOptions extends RequestOptions {
@@ -26,7 +26,7 @@ export interface RunOptions extends CommandOptions {
    * stream, as without.
    */
   onOutput?: ((output: Output) => void | Promise<void>) | undefined
-  /** With `onOutput`: kills the command when this program has not been connected for so long. Default: never. */
+  /** With `onOutput`: kills the command after this time without a connection of this program. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
 }
 
@@ -36,7 +36,7 @@ export interface FollowedResult extends RunResult {
 }
 
 export interface SpawnOptions extends CommandOptions {
-  /** Kills the command when nobody has been connected for so long. Default: never. */
+  /** Kills the command after this time without any connection. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
   /** See {@link AttachOptions.reconnects}. */
   reconnects?: boolean | undefined

@@ -8,7 +8,7 @@ import type { Log } from '../lib/log.ts'
 /** The limits of the database in `ATOLL_LIMITS`. */
 export const defaultDatabaseLimits = {
   ...defaultStoreLimits,
-  /** Of all processes of the private PostgreSQL together. */
+  /** Memory of all processes of the private PostgreSQL together. */
   memoryMb: 1024,
 }
 

@@ -160,7 +160,7 @@ export const sandboxRoutes = [
   }),
 ]
 
-/** The image of its own that a client wants to start from. */
+/** What the client wants to start from: a snapshot, else a manifest. Undefined for neither. */
 export function sourceOf(body: Pick<CreateBody, 'image' | 'snapshot'>): ImageRequest | undefined {
   const { image, snapshot } = body
   if (snapshot) return { snapshot }
