@@ -64,7 +64,7 @@ export async function digestOf(bytes: Buffer): Promise<string> {
   return `sha256:${hash.digest('hex')}`
 }
 
-/** Reads a manifest, or an index for the manifests of this machine. Throws `invalid_request` and `too_large`. */
+/** Reads a manifest, or finds in an index the one for this machine. Throws `invalid_request` and `too_large`. */
 export async function readManifest(
   bytes: Buffer,
   field: ImageField,
