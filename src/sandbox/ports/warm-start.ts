@@ -1,7 +1,7 @@
 import type { CreateSandbox } from '../sandbox.ts'
 import type { SandboxSpec } from './runtime-driver.ts'
 
-/** What can be asked of a new sandbox: by a client, of the driver, and that it goes on from saved memory. */
+/** All that a new sandbox can be asked for: by a client, of the driver, and to go on from saved memory. */
 type Asked = Partial<Omit<CreateSandbox & SandboxSpec, 'id' | 'volumes'>> & {
   volumes?: readonly unknown[]
   keepsMemory?: boolean
