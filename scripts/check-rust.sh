@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
-# Format and lints of the Rust programs, as far as the toolchain has rustfmt and clippy. Debian 12's are of Rust 1.63, whose clippy knows other
-# lints, so they are not installed for this.
+# Format and lints of the Rust programs, as far as the toolchain has rustfmt and clippy. Setup installs neither: Debian 12's clippy is
+# of Rust 1.63 and knows other lints.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

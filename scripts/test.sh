@@ -32,7 +32,7 @@ suites=("$@")
 
 slowest_count=10
 
-# One suite that hangs must not hang the rest; one test has less.
+# A suite that hangs must not hang the rest; a single test has a shorter limit.
 suite_seconds_max=4500
 test_ms_max=900000
 
@@ -91,7 +91,7 @@ run_node() {
   else
     note="ended without a summary (exit $status)"
   fi
-  # A skipped test is one that nobody saw passing.
+  # A skipped test was not seen passing.
   if [ "$skipped" != 0 ]; then note="$skipped skipped, counted as failed"; fi
   bad=$((bad + skipped))
   if [ "$status" != 0 ] && [ "$bad" = 0 ]; then bad=1; fi

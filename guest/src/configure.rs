@@ -11,8 +11,8 @@ use std::io::Write;
 
 const SEED_BYTES_MAX: usize = 4096;
 
-/// Mixes a seed into the kernel's generator; the answer names it among what failed when the sandbox's rights do not allow that. In a fork
-/// no process waits for clients that have paused or were cut off.
+/// Mixes a seed into the kernel's generator; the answer lists the seed as failed when the sandbox has no right to reseed. In a fork no
+/// process waits for clients that have paused or were cut off.
 pub fn configure(table: &Table, request: &Request) -> Outcome<Value> {
     let seed = hex(request.text("seed")?)?;
     if request.flag("fork")? {

@@ -16,7 +16,7 @@ const ADDRESSES_MAX: usize = 16;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 const STATE_LISTEN: &str = "0A";
 
-/// A socket that listens, and the number under which its holders have it open.
+/// A listening socket, and the inode by which its holders are found.
 pub struct Listener {
     pub address: SocketAddr,
     pub inode: u64,
@@ -111,7 +111,7 @@ pub fn relay(client: &UnixStream, server: &TcpStream, early: &[u8]) -> Outcome<(
         let gone = |fd: &PollFd| fd.ready(POLLERR) || (fd.ready(POLLHUP) && !fd.ready(POLLIN));
         let up_alive = up.step(client, server, &fds[0], &fds[1]) || up.discard(down.source_ended);
         let down_alive = down.step(server, client, &fds[1], &fds[0]);
-        // Hung up in both directions, and nothing left to read from it.
+        // `gone`: both directions have hung up, and nothing is left to read.
         if !up_alive || !down_alive || gone(&fds[0]) || (gone(&fds[1]) && down.source_ended && down.buffer.is_empty()) {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Flow {
         }
     }
 
-    /// Drops what cannot be written; false when there is nothing to wait for any more.
+    /// Drops bytes that cannot be written; false when there is nothing left to wait for.
     fn discard(&mut self, is_over: bool) -> bool {
         self.buffer.clear();
         self.sent = 0;
@@ -238,7 +238,7 @@ mod tests {
             (&inside).write_all(b"413 too large").unwrap();
             drop(inside);
             let mut answer = Vec::new();
-            // What the relay had not read of the client makes its end a reset, behind the answer.
+            // Client bytes that the relay has not read turn the close into a reset, behind the answer.
             if let Err(error) = client.read_to_end(&mut answer) {
                 assert_eq!(error.kind(), ErrorKind::ConnectionReset);
             }

@@ -18,10 +18,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 const CHUNK_BYTES: usize = 128 * 1024;
-/// A file whose size only its content tells is held in memory up to here.
+/// A file of untrusted size is read into memory up to this bound.
 const MEASURED_BYTES_MAX: u64 = 16 << 20;
 const ENTRIES_MAX: usize = 100_000;
-/// The client takes no more either.
+/// The client accepts no longer list either.
 const LIST_BYTES_MAX: usize = 32 << 20;
 const NAME_BYTES_MAX: usize = 255;
 const LINKS_MAX: usize = 40;
@@ -30,7 +30,7 @@ const ETXTBSY: i32 = 26;
 /// Sizes of sparse files and odd times can exceed the integers of the wire.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// Of a directory, or of a file that can be read.
+/// The stat of a directory, or of a file that can be read.
 pub fn stat(path: &Path) -> Outcome<Value> {
     let metadata = access::metadata(path).map_err(|error| about(error, path))?;
     let size = if metadata.is_dir() { metadata.len() } else { Content::open(path)?.size() };
@@ -94,13 +94,13 @@ pub fn read(path: &Path, start: Option<u64>, end: Option<u64>, writer: &mut impl
 struct Content {
     file: File,
     metadata: Metadata,
-    /// The whole of a file whose size cannot be trusted.
+    /// The content of a file whose size cannot be trusted.
     measured: Option<Vec<u8>>,
 }
 
 impl Content {
-    /// Files of `/proc` say that they are empty, those of sysfs that they fill a page, and those of lxcfs whatever it likes:
-    /// only the size of a file on a disk, or of one in memory, is what a reader gets.
+    /// Only the size of a file on a disk or in memory is what a reader gets: files of `/proc` state 0, those of sysfs a page, those of
+    /// lxcfs any size.
     fn open(path: &Path) -> Outcome<Content> {
         regular(path, &access::metadata(path).map_err(|error| about(error, path))?)?;
         let opened = access::open(path, sys::O_NONBLOCK | sys::O_NOCTTY);
@@ -155,11 +155,9 @@ fn send(source: &mut impl Read, length: u64, path: &Path, writer: &mut impl Writ
     Ok(frame::write_frame(writer, kind::END, &[])?)
 }
 
-// ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 pub struct Upload<'a> {
     pub path: &'a Path,
-    /// The token of a paused upload that goes on.
+    /// The token of the paused upload to resume.
     pub resume: Option<&'a str>,
     pub bytes_max: Option<u64>,
     pub mode: u32,
@@ -168,13 +166,13 @@ pub struct Upload<'a> {
 
 pub enum Written {
     Whole(u64),
-    /// So many bytes, and the token under which the upload goes on.
+    /// The bytes so far, and the token that resumes the upload.
     Paused(u64, String),
     /// The client broke off.
     Broken,
 }
 
-/// Takes the bytes that follow as frames, behind those of a paused upload that is to go on.
+/// Writes the bytes that follow as frames, behind those of the paused upload to resume.
 pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer: &mut impl Write) -> Outcome<Written> {
     let target = follow_links(upload.path)?;
     let existing = match fs::symlink_metadata(&target) {
@@ -233,7 +231,7 @@ fn finish(temporary: &mut Temporary, existing: Option<Metadata>, upload: &Upload
         let now = temporary.file.metadata()?;
         if (now.uid(), now.gid()) != (uid, gid) {
             match sys::fchown(&temporary.file, uid, gid) {
-                // A user that may write another's file cannot give it back; its group it may, if it is in that.
+                // A user who may write another's file cannot give it back to its owner, but to its group as a member.
                 Err(error) if existing.is_some() && error.raw_os_error() == Some(EPERM) => {
                     let _ = sys::fchown(&temporary.file, now.uid(), gid);
                 }
@@ -245,7 +243,7 @@ fn finish(temporary: &mut Temporary, existing: Option<Metadata>, upload: &Upload
         Some(old) => access::kept_mode(&temporary.file, old)?,
         None => upload.mode,
     };
-    // After the owner, whose change would take set-user-id bits away.
+    // After the owner: a change of the owner clears set-user-id bits.
     temporary.file.set_permissions(Permissions::from_mode(mode))?;
     // The disk may commit the new name before the data: without this a loss of power could leave neither the old file nor the new one.
     if existing.map_or(false, |old| old.len() > 0) {
@@ -256,11 +254,11 @@ fn finish(temporary: &mut Temporary, existing: Option<Metadata>, upload: &Upload
     Ok(())
 }
 
-/// A file is replaced by renaming, which asks for the rights to its folder alone.
+/// A rename replaces the file, and asks only for the rights to its folder.
 fn may_write(target: &Path) -> Outcome<()> {
     let flags = sys::O_NOFOLLOW | sys::O_NONBLOCK | sys::O_NOCTTY;
     match OpenOptions::new().write(true).custom_flags(flags).open(target) {
-        // The program runs: the kernel has found that it may be written, and then that it must not be just now.
+        // ETXTBSY: the program runs. The kernel answers so only after it has found the right to write.
         Err(error) if error.raw_os_error() == Some(ETXTBSY) => Ok(()),
         result => result.map(|_| ()).map_err(|error| about(error, target)),
     }
@@ -282,7 +280,7 @@ fn temporary_name(name: &[u8], suffix: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Where a write through symbolic links at the end of a path arrives, whether that exists or not.
+/// The target of a write through symbolic links at the end of a path, whether the target exists or not.
 pub fn follow_links(path: &Path) -> Outcome<PathBuf> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Fault::invalid("path: must name a file"));

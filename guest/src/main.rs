@@ -40,7 +40,7 @@ fn main() {
         eprintln!("usage: atoll-guest --socket <path>");
         exit(2)
     });
-    // Before there are threads: they inherit the mask.
+    // Before there are threads, which inherit the mask.
     let signals = sys::Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP]);
     sys::use_one_arena();
     sys::umask(0o022);

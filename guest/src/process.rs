@@ -61,13 +61,13 @@ pub struct State {
     pub log: Log,
     /// Wait status of the leader, set when it is reaped. Until then no other process can have its pid.
     pub leader: Option<i32>,
-    /// Until the end: its time is over. After it: that is what ended it.
+    /// Before the end: the time is over. After it: the timeout was the cause.
     pub timed_out: bool,
     pub exit: Option<i32>,
     pub ended: Option<Ended>,
     /// An answer to `process` has reported its end.
     pub end_told: bool,
-    /// A client got all output after that, or `exit` after all output.
+    /// A client got all output after `end_told`, or `exit` after all output.
     pub taken: bool,
     pub clients: usize,
     pub stdin_cursors: StdinCursors,
@@ -78,13 +78,13 @@ pub struct State {
     pub terminal: Option<Arc<File>>,
     /// Woken when there is output, or the end.
     watchers: Vec<Arc<Event>>,
-    /// Wakes the supervising thread; gone with it.
+    /// Wakes the supervising thread; absent after its end.
     pub supervisor: Option<Arc<Event>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ended {
-    /// The order of ends, as time is too coarse.
+    /// Orders the ends, for which the clock is too coarse.
     pub order: u64,
     pub clock: Duration,
     /// Seconds since 1970.
@@ -95,7 +95,7 @@ pub struct Ended {
 pub struct Deadlines {
     timeout: Option<Duration>,
     after_disconnect: Option<Duration>,
-    /// `after_disconnect` restarts from it when a client was attached.
+    /// `after_disconnect` restarts with this value when a client was attached.
     disconnect_max: Option<Duration>,
 }
 
@@ -313,7 +313,7 @@ pub fn supervise(
     let code = {
         let mut state = process.state();
         let code = sys::exit_code(state.leader.unwrap_or(0));
-        // It may have ended by itself just before.
+        // The process may have ended by itself before the kill.
         state.timed_out &= code == 137;
         if state.timed_out {
             TIMEOUT_EXIT_CODE
@@ -350,7 +350,7 @@ impl Deadlines {
         Some(left.min(STEP_MAX))
     }
 
-    /// Subtracts the time of one step and kills the process when it is due.
+    /// Subtracts the time of one step and kills the process when a deadline is reached.
     fn passed(&mut self, elapsed: Duration, connected: bool, table: &Table, process: &Process) -> bool {
         if connected {
             self.after_disconnect = self.disconnect_max;

@@ -28,14 +28,14 @@ use std::time::Duration;
 
 const CONNECTIONS_MAX: usize = 512;
 const STACK_BYTES: usize = 256 * 1024;
-/// A client that connects has its request ready.
+/// A client has its request ready when it connects.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 const LINGER_READS_MAX: usize = 4096;
 const WAIT_MS_MAX: u64 = 24 * 3600 * 1000;
 const OFFSET_MAX: u64 = (1 << 53) - 1;
 const CREDIT_DEFAULT: u64 = 256 * 1024;
-/// A reader can hold its process back so long without reading.
+/// How long a reader can hold its process back without reading.
 const STALL_MS_MAX: u64 = 60_000;
 const CLIENT_BYTES_MAX: usize = 64;
 
@@ -243,7 +243,7 @@ fn handle(
         "dial" => {
             let port = request.integer("port", 1, 65535)? as u16;
             let server = dial::connect(port)?;
-            // After the connect, so that a listener that appeared just before is seen; no byte has passed yet.
+            // The check follows the connect, so that it sees a listener that appeared just before. No byte has passed yet.
             check_port(port, table)?;
             frame::write_line(&mut writer, &ok())?;
             // From here on raw bytes follow; a fault ends the connection.
@@ -358,7 +358,7 @@ fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
     }
 }
 
-/// An operation on files has the rights of its user, root's without one, until its thread ends.
+/// Gives this thread the rights of the request's user, or root's without one, until the thread ends.
 fn act_as_user(request: &Request) -> Outcome<Option<User>> {
     let user = request.optional_text("user")?.map(users::find).transpose()?;
     if let Some(User { name, uid, gid, groups, .. }) = &user {

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use sys::{O_NOCTTY, O_NONBLOCK};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// A sandbox has no more ids than these.
+/// The highest id of a sandbox.
 const ID_MAX: u32 = 65_535;
 
 #[derive(Debug, PartialEq)]
@@ -20,8 +20,8 @@ pub struct User {
     pub shell: String,
 }
 
-/// Finds a user by name or numeric id. A number without an entry is a user of its own without a home. A group behind a colon, by
-/// name or number, is the only one of the user then.
+/// Finds a user by name or numeric id. A number without an entry is a user of its own without a home. In `user:group`, the group, by name
+/// or number, is the user's only one.
 pub fn find(name: &str) -> Outcome<User> {
     find_with_group(name, &read("/etc/passwd"), &read("/etc/group"))
         .ok_or_else(|| Fault::invalid(format!("user: no user '{}' in the sandbox", name)))
@@ -45,7 +45,7 @@ fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id <= ID_MAX)
 }
 
-/// A pipe or a device in its place is an empty file: whoever reads one may wait for ever.
+/// A pipe or a device at this path counts as an empty file: a read of it may wait for ever.
 fn read(path: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = File::options().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path) {
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(find_in("", PASSWD, GROUP), None);
         assert_eq!(find_in("-1", PASSWD, GROUP), None);
         assert_eq!(find_in("65536", PASSWD, GROUP), None);
-        // The kernel takes it for no change of the owner.
+        // chown(2) takes this id for "no change".
         assert_eq!(find_in("4294967295", PASSWD, GROUP), None);
         assert_eq!(find_in("big", "big:x:4294967295:0::/:/bin/sh\n", ""), None);
         let number = find_in("4242", PASSWD, GROUP).unwrap();

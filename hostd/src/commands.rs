@@ -1,4 +1,4 @@
-//! What each request asks for. The answer is the text that a program would write to standard output.
+//! Carries out each request. The answer is the text that a program would write to standard output.
 
 use crate::protocol::request::{Brief, Long};
 use crate::{

@@ -9,7 +9,7 @@ use crate::network::open_namespace;
 use crate::protocol::fields::Process;
 use sys::{ECONNREFUSED, ESRCH, ETIMEDOUT};
 
-/// Of each address. A listener whose queue is full does not answer.
+/// For each address. A listener whose queue is full does not answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects to a port in the network namespace of a process, which this thread enters. The socket does not block.

@@ -9,7 +9,7 @@ use sys::Error;
 const HEADER_BYTES: usize = 8;
 pub const LENGTH_DELIMITED: u64 = 2;
 
-/// The first entry comes with the header of the file, each other one with nothing.
+/// Calls `work` with what precedes an entry (the header of the file, later nothing) and with the entry.
 pub fn of_each_entry(path: &Path, mut work: impl FnMut(&[u8], &[u8]) -> Result<(), Error>) -> Result<(), Error> {
     let failed = |error| Error::io("read", path.display(), error);
     let file = File::open(path).map_err(failed)?;
@@ -39,13 +39,13 @@ pub fn of_each_entry(path: &Path, mut work: impl FnMut(&[u8], &[u8]) -> Result<(
 pub struct Field<'a> {
     pub number: u64,
     pub whole: &'a [u8],
-    /// Of a field with a length.
+    /// The content of a field with a length.
     pub content: &'a [u8],
-    /// Of a field that is a varint.
+    /// The value of a varint field.
     pub value: u64,
 }
 
-/// The fields of a protobuf message; `None` where it is none.
+/// The fields of a protobuf message; `None` for other bytes.
 pub fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut found = Vec::new();
     let mut rest = message;
@@ -94,7 +94,7 @@ pub fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// What the tests of judges and writers of images put together.
+/// Makes images for the tests of their readers and writers.
 #[cfg(test)]
 pub mod building {
     use super::{varint, LENGTH_DELIMITED};

@@ -1,8 +1,8 @@
-//! Whether what CRIU has saved is known to come back. It is asked while the processes still stand where the dump saw them, so that a
-//! refusal costs them nothing.
+//! Checks whether what CRIU has saved is known to come back. The processes still stand where the dump saw them, so a refusal costs them
+//! nothing.
 //!
-//! What is saved wrongly or cannot be restored is often dumped without complaint. So each object must be of a kind whose
-//! return has been tried (test/conformance/runc-kept.test.ts).
+//! CRIU often dumps without complaint what it saves wrongly or cannot restore. So each object must be of a kind whose return has been tried
+//! (test/conformance/runc-kept.test.ts).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,20 +13,20 @@ use crate::process::freeze::members;
 use crate::protocol::fields::Fields;
 use sys::Error;
 
-/// The kinds of open files (images/fdinfo.proto), those that come back and those that do not or that nobody has tried.
+/// The kinds of open files (images/fdinfo.proto): those that come back, and those that do not or that nobody has tried.
 const KEPT: [u64; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 17, 18, 20];
 const OTHERS: [(u64, &str); 4] = [(10, "packet socket"), (12, "fanotify group"), (15, "tun device"), (19, "BPF map")];
 const INOTIFY: u64 = 8;
 
 const KIND: u64 = 1;
-/// Of a file: what an inotify group is. Its watches, and of these the device and the handle, which may have a path.
+/// Fields: of a file its inotify group, of a group its watches, of a watch its device and handle, of a handle its path.
 const GROUP: u64 = 13;
 const WATCH: u64 = 5;
 const DEVICE: u64 = 5;
 const HANDLE: u64 = 7;
 const PATH: u64 = 4;
 
-/// Of a lock (images/file-lock.proto).
+/// A lock's field (images/file-lock.proto) and its bits.
 const LOCK_FLAGS: u64 = 1;
 const POSIX: u64 = 1;
 const LEASE: u64 = 8;
@@ -34,7 +34,7 @@ const LEASE: u64 = 8;
 #[derive(Debug)]
 pub struct Check {
     images: PathBuf,
-    /// Lies on the file system of the files that are mounted into the sandbox one by one.
+    /// A path on the file system of the files that are mounted into the sandbox one by one.
     beside: PathBuf,
     keeps_posix_locks: bool,
     keeps_semaphores: bool,
@@ -66,14 +66,14 @@ pub fn check(Check { images, beside, keeps_posix_locks, keeps_semaphores, groups
     each(&images.join("filelocks.img"), |entry| lock_fault(entry, *keeps_posix_locks))
 }
 
-/// Such a CRIU does not save it, so the process is asked. The kernel tells it since 6.5.
+/// Such a CRIU does not save EFD_SEMAPHORE, so /proc is read, which tells it since Linux 6.5.
 fn has_semaphore(process: i32) -> bool {
     let files = fs::read_dir(format!("/proc/{process}/fdinfo")).into_iter().flatten().flatten();
     let mut told = files.filter_map(|file| fs::read_to_string(file.path()).ok());
     told.any(|told| told.lines().any(|line| line == "eventfd-semaphore: 1"))
 }
 
-/// The first fault of an entry. An image that is not there has none.
+/// Fails with the first fault of an entry. An absent image has no fault.
 fn each(path: &Path, fault: impl Fn(&[u8]) -> Option<String>) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
@@ -101,7 +101,7 @@ fn file_fault(entry: &[u8], mounted: u64) -> Option<String> {
     faults.next()
 }
 
-/// A watch without a path is found again by its handle, which means the file of this sandbox and no other, or one that was removed.
+/// A restore finds a watch without a path by its handle, which stands for the file of this sandbox alone, or for a removed one.
 fn watch_fault(watch: &[u8], mounted: u64) -> Option<String> {
     let watch = fields(watch).unwrap_or_default();
     let handle = find(&watch, HANDLE).and_then(|field| fields(field.content)).unwrap_or_default();
@@ -134,7 +134,7 @@ fn find<'a, 'b>(message: &'b [Field<'a>], number: u64) -> Option<&'b Field<'a>> 
     message.iter().find(|field| field.number == number)
 }
 
-/// The kernel's own form of a device number, in which it tells the devices of watches: twenty bits of the minor number.
+/// A device number in the kernel's own form, which watches have: twenty bits of minor number.
 fn kernel_device(device: u64) -> u64 {
     let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
     let minor = (device & 0xff) | (device >> 12 & 0xffff_ff00);

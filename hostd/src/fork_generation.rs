@@ -1,5 +1,5 @@
-//! `/run/atoll/fork-generation` of a sandbox. It changes when the sandbox becomes another than the one that its memory was saved in, so
-//! programs know that what they drew at random may have been drawn elsewhere too.
+//! `/run/atoll/fork-generation` of a sandbox. It changes when the sandbox is no longer the one in which its memory was saved, so programs
+//! know that the random numbers which they drew may exist elsewhere too.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -34,7 +34,7 @@ impl Write {
     }
 }
 
-/// Leaves a file that says so already alone: who watches it is told of changes only. Leaves the calling thread in the mounts of the sandbox.
+/// Leaves a file with this value alone, because watches report each write. Leaves the calling thread in the mount namespace of the sandbox.
 pub fn write(request: &Write) -> Result<(), Error> {
     let namespace = match open_own_mounts(request.process)? {
         Some(namespace) => namespace,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sys::{Error, O_TMPFILE};
 
-/// Stays: without a file of such a number, btrfs would continue below it after its next mount.
+/// The file stays: without a file of such a number, btrfs would continue below that number after its next mount.
 const MARK: &str = "mark";
 
 /// Leaves a file `mark` with an inode number of at least `from` in a folder of btrfs. Unnamed files use up each number below it.

@@ -12,7 +12,7 @@ use sys::Error;
 use tar::Tar;
 use tree::{Limits, Tree};
 
-/// Above what any image of that many files has, and a bound on the memory of one that has nothing but folders.
+/// More than an image of that many files needs. Bounds the memory of a layer that has nothing but folders.
 const FOLDER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Unpack {
     blob: PathBuf,
     bytes_max: u64,
     limits: Limits,
-    /// Without one it is hashed only.
+    /// Absent: the layer is only hashed.
     target: Option<PathBuf>,
     /// Unpacked layers below, newest first.
     lowers: Vec<PathBuf>,

@@ -1,5 +1,5 @@
-//! The folder with a sandbox's limits, where its programs look for those of control groups. The runtime makes no place for a mount
-//! there: in version 2 each folder is a group. So it is mounted when the sandbox runs.
+//! Mounts the folder with a sandbox's limits where its programs look for the limits of control groups. The OCI runtime cannot make a mount
+//! point there, because in version 2 each folder is a group. So the mount is made when the sandbox runs.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -27,8 +27,8 @@ impl Show {
     }
 }
 
-/// Harmless where it is mounted, as after a restore. Leaves the calling thread in the namespace of the sandbox, in which no process may
-/// mount anything, so that the path leads where the runtime has made it lead.
+/// Harmless where the folder is mounted already, as after a restore. Leaves the calling thread in the mount namespace of the sandbox, in
+/// which no process may mount anything, so that the path leads where the runtime has made it lead.
 pub fn show(request: &Show) -> Result<(), Error> {
     let namespace = match open_own_mounts(request.process)? {
         Some(namespace) => namespace,
@@ -40,7 +40,7 @@ pub fn show(request: &Show) -> Result<(), Error> {
     let of_host = identity(Path::new(GROUPS))?;
     sys::own_folders()?;
     sys::enter_mounts(&namespace)?;
-    // A runtime that shows the host's groups would have the folder made among them.
+    // Where the runtime shows the host's groups, the folder would be made among them.
     if identity(Path::new(GROUPS))? == of_host {
         return Ok(());
     }
@@ -58,7 +58,7 @@ fn identity(path: &Path) -> Result<(u64, u64), Error> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Where the mount is read-only, its copy need not be.
+/// Makes the folder in a copy of the mount, which may be read-only itself.
 fn make_folder(owner: u32) -> Result<(), Error> {
     let groups = Path::new(GROUPS);
     let copy = sys::clone_tree(groups)?;

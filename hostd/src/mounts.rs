@@ -1,5 +1,5 @@
-//! Mount namespaces without the mounts of all sandboxes. Each sandbox adds three to the table of the host, and whoever makes a mount
-//! namespace copies all of them: the start of the five hundredth would cost twice that of the first.
+//! Mount namespaces without the mounts of all sandboxes. Each sandbox adds three mounts to the table of the host, and a new mount namespace
+//! copies all of them: the start of the five hundredth sandbox would cost twice that of the first.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,12 +10,12 @@ use std::sync::Mutex;
 use sys::Error;
 
 pub struct Mount {
-    /// Its number in this kernel, as `fdinfo` of an open file tells it too.
+    /// The number of the mount, which `fdinfo` of an open file tells too.
     pub id: String,
     pub point: PathBuf,
-    /// Of its file system, as `major:minor`.
+    /// The device of its file system, as `major:minor`.
     pub device: String,
-    /// Whether it neither gets mounts from others nor gives them.
+    /// Whether the mount neither receives mounts from others nor propagates its own.
     pub is_private: bool,
 }
 
@@ -30,8 +30,8 @@ pub fn mounts_in(table: &str) -> Result<Vec<Mount>, Error> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
 }
 
-/// Moves the calling thread into a mount namespace of its own: that of this process without the mounts below `hide`. Mounts that the
-/// host gains or loses outside of there appear and go in it too, where the host shares them.
+/// Moves the calling thread into a mount namespace of its own: a copy of this process's without the mounts below `hide`. Where the host
+/// shares other mounts, their later changes reach the copy too.
 pub fn enter_without(hide: &Path) -> Result<(), Error> {
     static BASE: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
     let mut base = BASE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -57,7 +57,7 @@ fn make_base(hide: &Path) -> Result<File, Error> {
     File::open(own).map_err(|error| Error::io("open", own, error))
 }
 
-/// Fields one, three, five, and from seven to a dash.
+/// Reads fields one, three and five; optional fields go from seven to a dash.
 fn mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let id = String::from_utf8_lossy(fields.first()?).into_owned();
@@ -66,7 +66,7 @@ fn mount(line: &[u8]) -> Option<Mount> {
     Some(Mount { id, point: unescaped(fields.get(4)?), device, is_private })
 }
 
-/// A path, in which blanks and backslashes are octal.
+/// A path with octal escapes for blanks and backslashes.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,5 +1,5 @@
-//! Configures the network of a sandbox, which is known by its first process. The number of a process is another's as soon as it
-//! has ended, so the namespace is opened once, the process looked at after that, and only the descriptor used from there on.
+//! Configures the network of a sandbox, which its first process identifies. Another process can have the same number after that one's end,
+//! so the namespace is opened first, the process is checked next, and from there on only the descriptor is used.
 
 use std::fs::File;
 use std::io;
@@ -29,11 +29,11 @@ pub struct Join {
     held: Option<Held>,
 }
 
-/// The address of restored connections, on the loopback until here.
+/// The address of restored connections, which the loopback has until here.
 #[derive(Debug)]
 struct Held {
     address: Ipv4Addr,
-    /// The connections to the outside end.
+    /// Whether the connections to the outside are closed.
     closes: bool,
 }
 
@@ -59,7 +59,7 @@ impl Held {
     }
 }
 
-/// Makes what is missing of the link, in any state of it, so it can be repeated after a crash.
+/// Makes what is missing of the link, whatever its state, so a join can be repeated after a crash.
 pub fn join(request: &Join) -> Result<(), Error> {
     let namespace = open_namespace(request.process, "net")?;
     join_host(request, &namespace).map_err(|error| Error::io("join", &request.link, error))?;
@@ -70,7 +70,7 @@ pub fn join(request: &Join) -> Result<(), Error> {
     join_sandbox(request).map_err(|error| Error::io("join the inside of", &request.link, error))
 }
 
-/// Harmless when there is none.
+/// Deletes a link, if there is one.
 pub fn delete(link: &str) -> Result<(), Error> {
     let index = match index_of(link) {
         Ok(index) => index,
@@ -130,10 +130,10 @@ fn close_connections(address: Ipv4Addr) -> Result<(), Error> {
     }
 }
 
-/// Whether this thread's namespace has sockets with this address of their own. Few restored sandboxes do, and a look costs less than a
-/// program.
+/// Whether sockets in this thread's namespace have this local address. Few restored sandboxes have any, and this look costs less than a
+/// start of `ss`.
 fn has_connections(address: Ipv4Addr) -> Result<bool, Error> {
-    // As the kernel writes it: a word of the processor, in hexadecimal; behind a prefix in the tables of IPv6.
+    // The kernel writes an address as a hexadecimal word in the machine's byte order, in the tables of IPv6 behind a prefix.
     let wanted = format!("{:08X}", u32::from_ne_bytes(address.octets()));
     for table in ["tcp", "tcp6", "udp", "udp6"] {
         let path = format!("/proc/thread-self/net/{table}");
@@ -166,7 +166,7 @@ pub fn open_namespace(process: Process, kind: &str) -> Result<File, Error> {
     Ok(namespace)
 }
 
-/// Its mount namespace, unless it is that of this process: what shall be mounted for a sandbox is never mounted on the host.
+/// The mount namespace of a process, unless it is hostd's own: nothing for a sandbox is ever mounted on the host.
 pub fn open_own_mounts(process: Process) -> Result<Option<File>, Error> {
     let namespace = open_namespace(process, "mnt")?;
     let inode = |file: &File| file.metadata().map(|metadata| metadata.ino());
@@ -178,7 +178,7 @@ pub fn open_own_mounts(process: Process) -> Result<Option<File>, Error> {
     }
 }
 
-/// What was opened of a process before is of the one that started at this tick.
+/// Fails unless the process started at this tick; if so, what was opened of it before is of that process.
 fn assert_start(pid: u32, start: u64) -> Result<(), Error> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| has_ended(pid, start))?;
     match start_tick(&String::from_utf8_lossy(&stat)) {

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::criu_image::{fields, of_each_entry, varint, LENGTH_DELIMITED};
 use sys::Error;
 
-/// Of a message: what a regular file is; its path and its size in that.
+/// Fields: of an entry its regular file, of a regular file its path and size.
 const REGULAR: u64 = 3;
 const NAME: u64 = 6;
 const SIZE: u64 = 8;
 
-/// Makes `to` what `from` is, but for the sizes of the given files, which CRIU compares at a restore: those of files of the kernel change
-/// with what they say. An entry that is not understood stays as it is, for CRIU to judge.
+/// Makes `to` a copy of `from` without the sizes of the given files: CRIU compares sizes at a restore, and theirs change with their content.
+/// An entry that is not understood stays as it is, for CRIU to judge.
 pub fn forget_sizes(from: &Path, to: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let changed = |entry: &[u8]| without_size(entry, files);
     let mut has_some = false;
@@ -37,7 +37,7 @@ pub fn forget_sizes(from: &Path, to: &Path, files: &[PathBuf]) -> Result<(), Err
     out.flush().map_err(failed)
 }
 
-/// The entry without its size, if it is of one of the files and has one.
+/// The entry without its size; `None` if it is of no such file or has no size.
 fn without_size(entry: &[u8], files: &[PathBuf]) -> Option<Vec<u8>> {
     let outer = fields(entry)?;
     let regular = fields(outer.iter().find(|field| field.number == REGULAR)?.content)?;

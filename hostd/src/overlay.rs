@@ -30,7 +30,7 @@ pub struct Mount {
     count: u32,
     /// Newest first; each with the first id of the range that owns it on disk.
     lowers: Vec<(u32, PathBuf)>,
-    /// No layer is on a mount below it.
+    /// A folder; no layer is on a mount below it.
     hide: Option<PathBuf>,
 }
 

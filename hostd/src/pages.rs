@@ -1,8 +1,8 @@
-//! Saved memory that repeats: what a folder of CRIU's images has in common with an earlier one of the same sandbox is kept once.
+//! Stores saved memory once: pages that a folder of CRIU's images has in common with an earlier one of the same sandbox.
 //!
-//! A file of pages is built anew, of extents that it shares with the earlier ones (ioctl_ficlonerange(2)) and of what is its own,
-//! compared with the old one byte by byte, and takes its place. To deduplicate it where it is would give no space back: btrfs frees an
-//! extent when no byte of it is used any more, and a dump is written in large ones.
+//! Each file of pages is built anew from extents of the earlier files (ioctl_ficlonerange(2)) and from pages of its own. After a comparison
+//! byte by byte the new file takes the place of the old one. A deduplication in place would free no space: btrfs frees an extent when no
+//! byte of it is used any more, and a dump is written in large extents.
 
 mod runs;
 
@@ -19,7 +19,7 @@ use runs::{Run, Runs};
 use sys::folder::Folder;
 use sys::{Error, O_TMPFILE};
 
-/// Of CRIU's images, and the unit in which extents are shared.
+/// The page size of CRIU's images, and the unit in which extents are shared.
 const PAGE_BYTES: usize = 4096;
 const BUFFER_BYTES: usize = 256 * PAGE_BYTES;
 /// `_IOW(0x94, 13, struct file_clone_range)`.
@@ -34,7 +34,7 @@ struct CloneRange {
     at: u64,
 }
 
-/// Tells how many bytes are shared. It has time: everything else comes first.
+/// Answers how many bytes are shared. Everything else on the host comes first.
 pub fn share_pages(like: &Path, dir: &Path) -> Result<String, Error> {
     sys::yield_to_others();
     let earlier = Earlier::read(like)?;
@@ -56,9 +56,9 @@ fn page_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-/// The pages of an earlier folder, those of all of its files in a row.
+/// The pages of all files of an earlier folder, in a row.
 struct Earlier {
-    /// With the number of each one's first page.
+    /// Each file with the number of its first page.
     files: Vec<(usize, File)>,
     runs: Runs,
     hashing: RandomState,
@@ -108,7 +108,7 @@ fn share(path: &Path, earlier: &Earlier) -> Result<u64, Error> {
 fn share_file(path: &Path, earlier: &Earlier) -> io::Result<u64> {
     let old = File::open(path)?;
     let metadata = old.metadata()?;
-    // Under its other names it would keep its extents.
+    // A file with other names would keep its extents under them.
     if metadata.nlink() != 1 || metadata.len() % PAGE_BYTES as u64 != 0 {
         return Ok(0);
     }
@@ -129,7 +129,7 @@ fn share_file(path: &Path, earlier: &Earlier) -> io::Result<u64> {
         own_from = run.at + run.pages;
     }
     copy(&old, &new, own_from..hashes.len())?;
-    // Two pages can have one hash.
+    // Two different pages can have the same hash.
     if !is_same(&old, &new, metadata.len())? {
         return Ok(0);
     }
@@ -138,7 +138,7 @@ fn share_file(path: &Path, earlier: &Earlier) -> io::Result<u64> {
     Ok(runs.iter().map(|run| bytes(run.pages)).sum())
 }
 
-/// `folder/name` is `new` from here on; at no moment it is missing.
+/// Replaces `folder/name` by `new`; at no moment the name is missing.
 fn replace(folder: &Path, name: &OsStr, new: &File) -> io::Result<()> {
     let mut draft = name.to_owned();
     draft.push(".new");
@@ -159,7 +159,7 @@ fn copy(from: &File, to: &File, pages: std::ops::Range<usize>) -> io::Result<()>
     Ok(())
 }
 
-/// Reads both: the new one is in memory then, as the old one was.
+/// Reads both files, so that the new one is in the page cache as the old one was.
 fn is_same(one: &File, other: &File, length: u64) -> io::Result<bool> {
     let (mut of_one, mut of_other) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
     let mut at = 0;

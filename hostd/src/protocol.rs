@@ -6,5 +6,5 @@ pub mod fields;
 pub mod frame;
 pub mod request;
 
-/// Of the requests and answers; a change of either changes it. Both sides refuse to go on with another one.
+/// The version of requests and answers, which a change of either raises. Each side refuses a peer of another version.
 pub const VERSION: u64 = 1;

@@ -1,10 +1,11 @@
-//! Relays connections between the server and guests. Root in a sandbox may answer in the place of its guest, and a unix socket
-//! carries descriptors: the kernel closes those that nobody takes in the thread that reads, and the close of a TCP socket with
-//! unsent data waits as long as its sender has chosen (SO_LINGER of socket(7)). Here that holds up one thread, of that one
-//! connection. Where the kernel can, it refuses such messages at their sender (SO_PASSRIGHTS, Linux 6.16).
+//! Relays connections between the server and guests. Root in a sandbox may answer in the place of its guest, and can send descriptors over
+//! the unix socket. The kernel closes descriptors that nobody takes in the thread that reads, and the close of a TCP socket with unsent data
+//! waits as long as its sender has chosen (SO_LINGER of socket(7)). In a relay that blocks the thread of that one connection alone. Since
+//! Linux 6.16 the kernel refuses such messages at their sender (SO_PASSRIGHTS).
 //!
-//! The server connects to the relay's own socket, sends one frame with a request and reads `error:i32`, big-endian, an error number or 0. After 0
-//! for `connect-guest` the bytes of both sides follow as they come. `cut-guest` ends all connections to a guest; 0 when there is none any more.
+//! The server connects to the relay's own socket, sends one frame with a request and reads `error:i32`, big-endian, an error number or 0.
+//! After 0 for `connect-guest` the bytes of both sides follow as they come. `cut-guest` ends all connections to a guest and answers 0 when
+//! none is left.
 //!
 //! Each side hears the end of what the other sends. When the server closes its side, what it has sent is still delivered; when
 //! the guest closes its side, the connection ends. An error of one side is an end to the other.
@@ -30,13 +31,13 @@ use sys::socket::{bind_private, connect_without_rights};
 use sys::{Error, EINVAL, ENOBUFS};
 use table::Relays;
 
-/// An operation, and a path of a unix socket, each byte of which may be an escape.
+/// An operation, and the path of a unix socket, of which JSON may escape each byte.
 const REQUEST_BYTES_MAX: usize = 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 2 * BUFFER_BYTES;
-/// Threads that wait for a connection; more of them end.
+/// Threads that wait for a connection; a thread above this bound ends.
 const IDLE_MAX: usize = 8;
-/// A relay that has not noticed for so long that the server has closed its side is held up.
+/// A relay that has not noticed the server's close for this long is held up.
 const HELD_UP_AFTER: Duration = Duration::from_secs(1);
 /// Bound of the delivery to the guest after the server has closed.
 const LINGER: Duration = Duration::from_secs(5);
@@ -64,8 +65,8 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> 
     started.map(drop).map_err(|error| Error::new(format!("a thread: {error}")))
 }
 
-/// Threads that take connections, one after the other. One is always idle, for the next connection: whoever takes one looks
-/// for that. Some more stay, as a thread that is there is cheaper than a new one.
+/// Threads that take connections. One is always idle, for the next connection: the thread that takes a connection makes sure of it. Some
+/// more stay idle, because a new thread costs more.
 struct Workers {
     listener: UnixListener,
     relays: Relays,
@@ -112,7 +113,7 @@ fn relay(mut server: UnixStream, relays: &Relays) -> io::Result<()> {
         Ok(Resident::ConnectGuest(path)) => connect(&path, server, relays),
         Ok(Resident::CutGuest(path)) => answer(&server, relays.cut(&path)),
         Ok(_) => answer(&server, EINVAL),
-        // Nobody who speaks the protocol.
+        // The other side does not speak the protocol.
         Err(_) => Ok(()),
     }
 }
@@ -129,10 +130,10 @@ fn connect(path: &Path, server: UnixStream, relays: &Relays) -> io::Result<()> {
             answer(&server, 0)?;
             server.set_nonblocking(true)?;
             exchange(&server, &guest);
-            // Before the guest's side is closed, which may take its time.
+            // The server's side first: the close of the guest's side may take its time.
             server.shutdown(Shutdown::Both)
         }
-        // No path of a socket has no number: nobody who speaks the protocol.
+        // The path is invalid: the other side does not speak the protocol.
         Err(error) => error.raw_os_error().map_or(Ok(()), |number| answer(&server, number)),
     }
 }

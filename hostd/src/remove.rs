@@ -1,6 +1,6 @@
-//! Removes folders with all that is in them. What is mounted at or below one is detached first: to remove files through a mount
-//! would be to remove those of a sandbox. No table of mounts is read, which grows with the sandboxes that run: the kernel itself
-//! refuses each step onto another mount (openat2(2), RESOLVE_NO_XDEV), however it came there, and a link is removed, not followed.
+//! Removes folders with all that is in them. Mounts at or below a folder are detached first, because a removal through a mount would remove
+//! files of a sandbox. The kernel refuses each step onto another mount (openat2(2), RESOLVE_NO_XDEV), so no table of mounts is read: it
+//! grows with the sandboxes that run. A link is removed, not followed.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ pub fn remove_folders(folders: &[PathBuf]) -> Result<(), Error> {
     folders.iter().try_for_each(|folder| remove(folder))
 }
 
-/// Harmless when there is nothing. All in front of the last part of the path is taken as it is.
+/// Harmless when nothing is there. Links and mounts in front of the last part of the path are followed.
 fn remove(path: &Path) -> Result<(), Error> {
     let (parent, name) =
         path.parent().zip(path.file_name()).ok_or_else(|| failed(path, io::ErrorKind::InvalidInput.into()))?;

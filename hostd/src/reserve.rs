@@ -1,7 +1,7 @@
-//! The reserve of the pool: blocks of the file system below that the sparse file of a btrfs has before btrfs writes to them.
+//! The reserve of the pool: gives the sparse file of a btrfs blocks of the file system below, before btrfs writes to them.
 //!
-//! A write that btrfs has taken fails later, and is lost, where the file finds no block for it. So every extent that btrfs has allocated
-//! on its device (a chunk) gets its blocks, and so does the free space of the device that it allocates next, which is the lowest.
+//! A write that btrfs has accepted fails later, and is lost, if the file gets no block for it. So two parts of the file get blocks: each
+//! extent that btrfs has allocated on its device (a chunk), and the lowest free space of the device, which btrfs allocates next.
 
 mod ranges;
 
@@ -28,7 +28,7 @@ const MAPPED_LAST: u32 = 1;
 const DEVICE_START: u64 = 1 << 20;
 const SUPERBLOCKS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const SUPERBLOCK_BYTES: u64 = 4096;
-/// Between two looks at the space that is left below.
+/// Bytes that are allocated between two looks at the free space below.
 const STEP_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
@@ -52,8 +52,9 @@ impl Reserve {
     }
 }
 
-/// Tells five numbers of bytes: those of chunks that have no blocks, those that free space for the largest chunks has up to its first
-/// gap, all of that space, all free space of the device, and what of it has more blocks than wanted. Blocks are taken while more than `leave` stay below.
+/// Answers five numbers of bytes: of chunks without blocks; of the free space for the largest chunks up to its first gap; of all that
+/// space; of all free space of the device; of the blocks in free space beyond those wanted. Blocks are allocated while more than `leave`
+/// bytes stay free below.
 pub fn reserve(Reserve { pool, file, ahead, chunk, leave }: Reserve) -> Result<String, Error> {
     let mount = File::open(&pool).map_err(|error| Error::io("open", pool.display(), error))?;
     let below = OpenOptions::new().write(true).open(&file).map_err(|error| Error::io("open", file.display(), error))?;
@@ -62,7 +63,7 @@ pub fn reserve(Reserve { pool, file, ahead, chunk, leave }: Reserve) -> Result<S
     let holes = holes_of(&chunks, DEVICE_START, end);
     let mut mapped = mapped_of(&below).map_err(|error| Error::io("map", file.display(), error))?;
     let superblocks = SUPERBLOCKS.iter().filter(|&&at| at + SUPERBLOCK_BYTES <= end).map(|&at| (at, SUPERBLOCK_BYTES));
-    // A chunk lies in the lowest hole that it fits in, so small holes are none for large chunks, and the first ones for small chunks.
+    // btrfs puts a chunk into the lowest hole that it fits in: a large chunk into a large hole, a small one into any.
     let (large, small): (Vec<_>, Vec<_>) = holes.iter().copied().partition(|&(_, length)| length >= chunk);
     let wanted = superblocks.chain(chunks.iter().copied()).chain(lowest(&large, ahead)).chain(lowest(&small, ahead));
     for (start, length) in wanted {
@@ -93,7 +94,7 @@ fn lowest(holes: &[(u64, u64)], mut bytes: u64) -> Vec<(u64, u64)> {
     found
 }
 
-/// Gives a range its blocks as far as there are any to spare.
+/// Gives a range its blocks, as long as more than `leave` bytes stay free below.
 fn back(file: &File, start: u64, length: u64, leave: u64, mapped: &mut Ranges) -> io::Result<()> {
     let mut at = start;
     while at < start + length {
@@ -190,7 +191,7 @@ struct MapExtent {
     reserved_more: [u32; 3],
 }
 
-/// What of a file has blocks, or is promised some. Nothing where the file system does not tell: to allocate again is harmless.
+/// The ranges of a file that have blocks or a promise of some. Empty where the file system does not tell: a second allocation is harmless.
 fn mapped_of(file: &File) -> io::Result<Ranges> {
     let mut mapped = Ranges::default();
     let mut map = Box::new(Map {

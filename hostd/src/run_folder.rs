@@ -1,5 +1,5 @@
-//! The folder in `/run` as a private mount, whose mounts no other namespace receives. Where `/` is shared, as with systemd, each
-//! service with its own namespace would otherwise receive every mount of every sandbox.
+//! Makes the folder in `/run` a private mount, so that no other namespace receives the mounts in it. Where `/` is shared, as with systemd,
+//! each service with its own namespace would otherwise receive every mount of every sandbox.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! The resident hostd. It ends with its standard input, where the server writes requests; answers go to standard output.
 //!
-//! Both are frames (`protocol/frame.rs`). The first frame of each side is its greeting, with the version of the protocol that it speaks. A request has an
-//! `id`, which its answer has too; `protocol/request.rs` and `protocol/answer.rs` have the rest. A socket that a request asks for comes on the channel
-//! (`sys/src/channel.rs`) and is the answer.
+//! Both are frames (`protocol/frame.rs`). The first frame of each side is its greeting, with its version of the protocol. A request has an
+//! `id`, which its answer has too; `protocol/request.rs` and `protocol/answer.rs` have the rest. A socket that a request asks for comes on
+//! the channel (`sys/src/channel.rs`) and is the answer.
 
 use std::io;
 use std::path::Path;
@@ -30,7 +30,7 @@ struct Server {
     output: Mutex<io::Stdout>,
 }
 
-/// `socket`: of the relay.
+/// `socket`: the path of the relay's socket.
 pub fn serve(socket: &Path) -> Result<(), Error> {
     let channel = Channel::take();
     relay::serve(socket)?;
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Answers the requests of processes that end.
+    /// Answers the requests that wait for the end of a process.
     fn tell_ends(&self) {
         while let Ok(id) = self.ends.next() {
             self.send(id, &Answer::done(Ok(String::new())));

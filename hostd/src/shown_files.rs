@@ -1,5 +1,4 @@
-//! Files of the kernel that a sandbox sees as the host shows them, such as `/proc/meminfo`, replaced while it runs: what showed them may
-//! have ended.
+//! Replaces the mounts that a running sandbox has on files such as `/proc/meminfo`: the lxcfs that showed them may have ended.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,22 +12,22 @@ use crate::process::freeze::members;
 use crate::protocol::fields::Process;
 use sys::Error;
 
-/// A process that has a file open at each of so many looks keeps it.
+/// A process that has a file open at each of this many looks keeps it.
 const LOOKS: u32 = 10;
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. One that it has already
-/// stays, since the memory of a process that holds it open could not be saved once it is detached. A sandbox that has none of them mounted
-/// stays as it is: its memory could not be saved with a mount more. One that misses some has lost them to a replacement that was cut off.
+/// Replaces the sandbox's mount on each of `files` by the file below `source`. The memory of a process could not be saved after the mount
+/// of a file that it holds open is detached. So a mount of the same `source` stays, and so does a file of the host that a process of the
+/// control group `groups` holds open (`false` then). A file of an ended lxcfs answers nothing, and goes in any case.
 ///
-/// A file of the host that a process of the control group `groups` holds open stays too, for the same reason; `false` then. One of an
-/// lxcfs that has ended answers nothing and goes.
+/// A sandbox without any of these mounts stays as it is, because its memory could not be saved with an additional mount. A sandbox that
+/// misses some has lost them to an interrupted replacement, and gets them again.
 pub fn replace(process: Process, source: &Path, files: &[PathBuf], groups: &[PathBuf]) -> Result<bool, Error> {
     let namespace = match open_own_mounts(process)? {
         Some(namespace) => namespace,
         None => return Ok(true),
     };
-    // If another process has got the number since, no path of it matters: what is changed are the mounts of this namespace.
+    // Another process may have got the number since. Its paths do no harm, because only mounts of `namespace` change.
     let mounts = mounts_in(&format!("/proc/{}/mountinfo", process.pid))?;
     // The last one at a path lies on top.
     let at = |file: &PathBuf| mounts.iter().rfind(|mount| mount.point == *file);
@@ -87,7 +86,7 @@ fn opens(pid: i32, mount: &Mount) -> bool {
     })
 }
 
-/// Whether a mount is of the file system that has the file at `path`. The number of a file system stays its own while it is mounted somewhere.
+/// Whether a mount is of the file system that has the file at `path`. No other file system gets the same number while it is mounted.
 fn is_of(mount: &Mount, path: &Path) -> bool {
     fs::metadata(path).map_or(false, |file| mount.device == device(file.dev()))
 }

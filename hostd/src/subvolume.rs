@@ -49,7 +49,6 @@ pub fn create(path: &Path) -> Result<(), Error> {
     on_parent(path, SUBVOL_CREATE, "create subvolume")
 }
 
-/// A snapshot of the subvolume `from` as it is now.
 pub fn snapshot(from: &Path, path: &Path, writable: bool) -> Result<(), Error> {
     let (parent, name) = split(path)?;
     let source = open(from)?;
@@ -60,12 +59,12 @@ pub fn snapshot(from: &Path, path: &Path, writable: bool) -> Result<(), Error> {
     sys::control(&open(parent)?, SNAP_CREATE_V2, &mut args, "snapshot to", path.display())
 }
 
-/// Its space comes back soon after.
+/// btrfs frees the space soon after.
 pub fn delete(path: &Path) -> Result<(), Error> {
     on_parent(path, SNAP_DESTROY, "delete subvolume")
 }
 
-/// What it may hold, snapshots not counted.
+/// Snapshots of the subvolume do not count.
 pub fn limit(path: &Path, bytes: u64) -> Result<(), Error> {
     let reserved = [0; 2];
     let mut args = LimitArgs { group: 0, flags: LIMIT_MAX_RFER, max_referenced: bytes, max_exclusive: 0, reserved };

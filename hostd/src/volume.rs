@@ -1,5 +1,5 @@
-//! A volume in the bundle of a sandbox: a mount of its subvolume in which the ids from 0 on disk are those of the sandbox's range, so
-//! that root owns the same files in each sandbox. It is private to the host, and its flags hold for whatever is bound from it.
+//! A volume in the bundle of a sandbox: a mount of its subvolume that shows the ids from 0 on disk as those of the sandbox's range, so that
+//! root owns the same files in each sandbox. The mount is private to the host, and its flags hold for whatever is bound from it.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 /**
- * What each folder may import, from the bottom to the top. A name is a folder of `src/` with what no longer name below it takes, or a file.
+ * What each folder may import, from the bottom to the top. A name is a file, or a folder of `src/` without what has a longer name here.
  * Types count as values do: who names a type of a layer above knows that layer. Tests and what they share may import all.
  * `plugin.mjs` makes the linter check it, `draw.mjs` draws it.
  */
@@ -53,7 +53,7 @@ export const table = {
   cli: [...base, 'protocol', 'sdk', 'mcp'],
 }
 
-/** Wires all of it, and is imported by nobody. */
+/** Wires all of it; no folder imports it. */
 export const top = 'server'
 
 /** The row of a file, by its path below `src/`; undefined for what has none. */

@@ -37,9 +37,9 @@ install_agent() {
   say "installed agent-$id, $(du -sm "$ATOLL_IMAGE_DIR/agent-$id" | cut -f1) MB"
 }
 
-# compile_agent APP: keeps what V8 makes of the sources, which no agent need compile again: a quarter of its start. An agent without
-# work is started for it, as nobody and without a network: packages may do no more here than read what everybody may.
-# Node keeps the cache apart for each user; in their sandbox agents are root.
+# compile_agent APP: keeps V8's compiled code of the sources, which saves an agent a quarter of its start. An agent without work is
+# started for it, as nobody and without a network: packages may do no more here than read what everybody may. Node keeps the cache
+# apart for each user; in their sandbox agents are root.
 compile_agent() {
   local cache=$1/compile-cache node=$ATOLL_IMAGE_DIR/base/rootfs/usr/local/bin/node nobody=65534 harness made
   mkdir "$cache"
@@ -61,7 +61,7 @@ agent_files() {
 
 agent_recipe() {
   echo 'recipe 3'
-  # Who compiles.
+  # The Node that compiles.
   echo "node $(sha256sum <"$ATOLL_IMAGE_DIR/base/rootfs/usr/local/bin/node" | cut -d' ' -f1)"
   agent_files | xargs --null sha256sum
 }

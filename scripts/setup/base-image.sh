@@ -30,7 +30,7 @@ install_base_image() {
   say "installed base-$id, $(du -sm "$ATOLL_IMAGE_DIR/base-$id" | cut -f1) MB"
 }
 
-# base_recipe: all of ours that decides what is in the image. The Debian packages are those of the day.
+# base_recipe: our inputs that decide the content of the image. The Debian packages are those of the day.
 base_recipe() {
   echo "recipe $base_recipe_version"
   echo "suite $base_suite $(dpkg --print-architecture)"
@@ -60,7 +60,7 @@ bootstrap_debian() {
       --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
       "$base_suite" "$root"
   fi
-  # Inside, the mirrors of this machine; without any of Debian's, what mmdebstrap has written: the public one.
+  # Inside, the Debian mirrors of this machine. Without any, the public one that mmdebstrap has written stays.
   if [ -s "$sources" ]; then
     install --mode=0644 "$sources" "$root/etc/apt/sources.list"
     rm -f "$root"/etc/apt/sources.list.d/*.list
@@ -103,7 +103,7 @@ add_node() {
   chmod 755 "$npm_home/bin/npm-cli.js" "$npm_home/bin/npx-cli.js"
 }
 
-# What the driver mounts over. The image is never written to, so they must exist in it.
+# The mount points of the driver. The image is never written to, so they must exist in it.
 add_mount_points() {
   local root=$1
   mkdir -p "$root/workspace" "$root/.atoll/run" "$root/.atoll/agent"
@@ -129,8 +129,8 @@ check_base() {
   rm -rf "$root/root/.npm" "$root"/tmp/*
 }
 
-# in_base ROOT PROGRAM [ARGUMENTS…]: with the search path of sandboxes, since that of whoever runs setup may lack /usr/local, and with
-# the devices of this machine, since an image on a file system without devices has none.
+# in_base ROOT PROGRAM [ARGUMENTS…]: with the search path of sandboxes, since root's own may lack /usr/local, and with the devices of this
+# machine, since an image on a file system without devices has none.
 in_base() {
   # shellcheck disable=SC2016 # the dollars belong to the inner shell
   unshare --mount --propagation private /bin/sh -ec 'mount --bind /dev "$1/dev"; exec chroot "$@"' sh "$1" /usr/bin/env -i \

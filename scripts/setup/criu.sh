@@ -2,8 +2,8 @@
 # newest release is built from the source package of Debian sid, with the changes in criu-changes/. Where that cannot be done the
 # system's own serves, if it works. Without a working CRIU everything but full checkpoints works, so nothing here fails setup.
 
-# A folder for each change, named after what it mends; a file of it is a sed script for the file of the source at the same path. Its
-# first line says how many lines of a source that it was made for it removes or adds.
+# Each change has a folder, named after what it mends. Its files are sed scripts, each for the source file at the same path. The first
+# line of a script has the number of lines that it removes and adds in a source that it was made for.
 criu_changes=$ATOLL_ROOT/scripts/setup/criu-changes
 
 criu_build_packages=(
@@ -19,7 +19,7 @@ install_criu() {
     return
   fi
   say 'building CRIU (about a minute)'
-  # As a job, since errors do not end what stands in a condition.
+  # As a job, since errors do not end a function that runs in a condition.
   (build_criu) &
   wait $! || built=no
   if [ "$built" = yes ]; then

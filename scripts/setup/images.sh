@@ -1,6 +1,6 @@
 # The image folder, shared by all servers of this machine: immutable folders `<name>-<hash>`, the hash being that of their content
-# (scripts/setup/tree-hash.ts), and for each name a symbolic link to the current one. What was made from more than its own bytes has a
-# file `recipe` that says from what. Old ones stay: hibernated sandboxes and checkpoints stand on them.
+# (scripts/setup/tree-hash.ts), and for each name a symbolic link to the current one. An image that is made from more than
+# its own bytes has a file `recipe` with its inputs. Old ones stay: hibernated sandboxes and checkpoints stand on them.
 
 open_image_dir() {
   # The folder above is usually the data directory of the first server: others may pass through it, not look around.
@@ -12,7 +12,7 @@ open_image_dir() {
     echo '  another setup is running; waiting for it'
     flock 9
   fi
-  # What an interrupted setup left.
+  # Remains of an interrupted setup.
   rm -rf --one-file-system "$ATOLL_IMAGE_DIR"/.new-*
 }
 
@@ -29,12 +29,12 @@ publish_image() {
   local folder=$1 name=$2 id final
   id=$(tree_hash "$folder")
   final=$ATOLL_IMAGE_DIR/$name-$id
-  # One that was damaged is no longer what it is called.
+  # A damaged image no longer has the hash of its name.
   if [ -e "$final" ] && [ "$(tree_hash "$final")" = "$id" ]; then
     rm -rf --one-file-system "$folder"
   else
     sync -f "$folder"
-    # Sandboxes may run on it: what is open lives on, and at no moment but that of two renames is there none.
+    # Sandboxes may run on it: open files live on, and the image is absent only between the two renames.
     if [ -e "$final" ]; then mv -T "$final" "$ATOLL_IMAGE_DIR/.new-damaged-$name-$id"; fi
     mv -T "$folder" "$final"
     rm -rf --one-file-system "$ATOLL_IMAGE_DIR/.new-damaged-$name-$id"

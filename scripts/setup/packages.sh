@@ -2,7 +2,7 @@
 
 export DEBIAN_FRONTEND=noninteractive
 
-# What the server and the steps of setup call, and the package that has it.
+# Packages of the programs that the server and the steps of setup call.
 needed_packages=(
   runc             # containers
   btrfs-progs      # the disk pool

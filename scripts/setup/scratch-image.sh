@@ -1,5 +1,4 @@
-# The image below those that are imported: mount points and a few folders, without a program. Such an image may have none of them, and
-# where it has one, its own hides it.
+# The image below imported ones: mount points and a few folders, without a program. An imported image may lack them; those that it has hide these.
 
 install_scratch_image() {
   local new before

@@ -9,7 +9,7 @@ step_pid='' tick_pid=''
 trap 'rm -f "$step_log"; stop_group "$step_pid"; stop_group "$tick_pid"' EXIT
 trap 'exit 130' INT TERM
 
-# check_machine: stops where nothing can work, warns where nobody has tried.
+# check_machine: stops where Atoll cannot work, warns where it is untested.
 check_machine() {
   if [ "$(id -u)" != 0 ]; then
     echo 'setup: must run as root (it installs packages and makes images); try: sudo npm run setup' >&2
@@ -76,7 +76,7 @@ check_requirements() {
   fi
 }
 
-# step TITLE FUNCTION [ARGUMENTS…]: runs one step and says what came of it. The function says what it does through `say`
+# step TITLE FUNCTION [ARGUMENTS…]: runs one step and prints its outcome. The function reports what it does through `say`
 # (the reader sees it at once); everything else that it prints goes to the log.
 step() {
   local title=$1 started=$SECONDS status=0

@@ -89,10 +89,10 @@ const files = globSync('{src,sdk/src,guest,hostd,sys,json,test,scripts,deploy,do
   withFileTypes: true,
 }).map((entry) => `/${relative(root, join(entry.parentPath, entry.name))}${entry.isDirectory() ? '/' : ''}`)
 
-// What a command makes is not in every tree.
+// A generated file is not in every tree.
 if (!files.includes('/sdk/src/api.ts')) files.push('/sdk/src/api.ts')
 
-/** Those that a page may mean by a path: it leaves out folders that the text around it names. */
+/** Files that a page may mean by a path: a page leaves out folders that its text names. */
 const meant = (path) => files.filter((file) => file.endsWith(`/${path}`)).map((file) => file.slice(1))
 
 /** Paths of source files, and of folders. */

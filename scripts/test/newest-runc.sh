@@ -30,7 +30,7 @@ fetch_runc() {
   install --mode=0755 "$new/root/usr/sbin/runc" "$new/bin/runc"
   patchelf --set-interpreter "$libraries/$(basename "$loader")" --set-rpath "$libraries" "$new/bin/runc"
   rm -rf "$new/apt"
-  # One of this version may be in use.
+  # A folder of this version may be in use.
   [ -e "$cache/runc-$version" ] || mv -T "$new" "$cache/runc-$version"
   "$cache/runc-$version/bin/runc" --version
   find "$cache" -mindepth 1 -maxdepth 1 ! -name .lock ! -name "runc-$version" -exec rm -rf --one-file-system {} +

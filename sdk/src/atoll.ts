@@ -17,7 +17,7 @@ export interface AtollOptions {
   requestTimeoutMs?: number
   /** How often a request that failed is sent again, where that is harmless. Default 2. */
   retries?: number
-  /** In place of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: typeof fetch
 }
 
@@ -35,7 +35,7 @@ export interface ClientOptions extends RequestOptions {
   client?: Atoll | undefined
 }
 
-/** What can be sent as it is. */
+/** A body that is sent as it is. */
 export type Content = string | Uint8Array | Blob | ReadableStream<Uint8Array>
 
 export interface Call extends RequestOptions {
@@ -60,7 +60,7 @@ export class Atoll {
   readonly #retries: number
   readonly #fetch: typeof fetch
 
-  /** Throws `TypeError` for a URL that is none. */
+  /** Throws `TypeError` for an invalid URL. */
   constructor(options: AtollOptions = {}) {
     const url = new URL(options.url ?? environment('ATOLL_URL') ?? defaultUrl)
     if (url.protocol !== 'http:' && url.protocol !== 'https:')
@@ -72,7 +72,7 @@ export class Atoll {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
   }
 
-  /** The machine of the server: what it has, what is left of it, and whether it is fit. */
+  /** The machine of the server: its resources, what is left of them, and its health. */
   async host(options: RequestOptions = {}): Promise<HostInfo> {
     return await this.json('GET', '/api/host', options)
   }
@@ -104,7 +104,7 @@ export class Atoll {
     return await this.#attempts(method, path, call, (response) => jsonOf<Answer>(response, `${method} ${path}`))
   }
 
-  /** The same with the headers of the answer, for lists with pages. */
+  /** Like `json`, with the headers of the answer, for lists with pages. */
   async page<Answer>(path: string, call: Call = {}): Promise<{ items: Answer; headers: Headers }> {
     return await this.#attempts('GET', path, call, async (response) => ({
       items: await jsonOf<Answer>(response, `GET ${path}`),
@@ -112,7 +112,7 @@ export class Atoll {
     }))
   }
 
-  /** The same with all bytes of the answer. */
+  /** Like `json`, but returns the bytes of the answer. */
   async bytes(method: string, path: string, call: Call = {}): Promise<Uint8Array> {
     return await this.#attempts(method, path, call, async (response) => new Uint8Array(await response.arrayBuffer()))
   }
@@ -171,7 +171,7 @@ export class Atoll {
         signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal,
         redirect: 'error',
         ...(sent === undefined ? {} : { body: sent as RequestInit['body'] & {} }),
-        // Node asks for it where the body is a stream.
+        // Node requires it for a stream.
         ...(body instanceof ReadableStream ? { duplex: 'half' } : {}),
       })
       if (response.status >= 400) throw errorOf(response.status, response.headers, await response.text())

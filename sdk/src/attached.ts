@@ -44,7 +44,7 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
     this.#signal = signal
     this.#reconnects = reconnects
     this.exited = this.#exit.promise
-    // The reader is told of a failure already.
+    // The reader gets the failure already.
     this.exited.catch(() => undefined)
     signal?.addEventListener('abort', () => this.detach(), { once: true })
   }
@@ -61,7 +61,7 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
 
   protected abstract take(message: Uint8Array): Taken<Item, Exit>
 
-  /** Whether a connection that ended so was the end of what runs. */
+  /** The exit, if this end of a connection means that what runs has ended. */
   protected abstract exitOf(end: SocketEnd): { exit: Exit } | undefined
 
   async *[Symbol.asyncIterator](): AsyncIterator<Item> {

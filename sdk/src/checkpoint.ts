@@ -7,12 +7,12 @@ import type { VolumeMount } from './volumes.ts'
 export interface ForkOptions extends RequestOptions {
   /** Idle timeout of each fork; 0: never. Default: the server's. */
   ttlSeconds?: number | undefined
-  /** Over those of the checkpoint. */
+  /** Set on top of the environment of the checkpoint. */
   envs?: Record<string, string> | undefined
   memoryMB?: number | undefined
-  /** In place of those of the checkpoint, such as clones of what its sandbox writes. */
+  /** Replaces the volumes of the checkpoint, for example by clones of those that its sandbox writes. */
   volumes?: readonly VolumeMount[] | undefined
-  /** In place of that of the checkpoint. */
+  /** Replaces the user of the checkpoint. */
   user?: string | undefined
 }
 
@@ -31,7 +31,7 @@ export interface Forks {
 /** A moment of a sandbox: its disk and, where it is `full`, its running memory. It outlives the sandbox. */
 export class Checkpoint {
   readonly id: string
-  /** As it was when it was read. */
+  /** The checkpoint as it was read. */
   readonly info: CheckpointInfo
   readonly #client: Atoll
   readonly #forks: Forks
@@ -49,12 +49,12 @@ export class Checkpoint {
     return await this.#forks.one(this.id, options)
   }
 
-  /** Starts many; those that did not start are errors. */
+  /** Starts several sandboxes; one that did not start is an error in the list. */
   async forkMany(count: number, options: ForkOptions = {}): Promise<(Sandbox | AtollError)[]> {
     return await this.#forks.many(this.id, count, options)
   }
 
-  /** Has a script run in every sandbox that starts from here. */
+  /** Adds a script that runs in every sandbox started from here. */
   async patch(script: string, { description, strategy, ...options }: PatchOptions = {}): Promise<PatchInfo> {
     const json = { script, description, strategy }
     const { patch } = await this.#client.json<{ patch: PatchInfo }>('POST', this.#patches, {
@@ -73,7 +73,7 @@ export class Checkpoint {
     await this.#client.json('DELETE', `${this.#patches}/${encodeURIComponent(patchId)}`, options)
   }
 
-  /** Sandboxes that were started from it stay. */
+  /** Deletes the checkpoint. Sandboxes that were started from it stay. */
   async delete(options: RequestOptions = {}): Promise<void> {
     const path = `/api/sandboxes/${this.info.sandboxId}/checkpoints/${this.id}`
     await this.#client.json('DELETE', path, options)

@@ -10,7 +10,7 @@ export interface AtollErrorOptions extends ErrorOptions {
   details?: Record<string, unknown>
 }
 
-/** What every error of this package is. Its message is for a person. */
+/** Superclass of every error of this package. Its message is for a person. */
 export class AtollError extends Error {
   /** Absent where no answer of the server came. */
   readonly code: ErrorCode | undefined
@@ -35,7 +35,7 @@ export class AtollError extends Error {
 export class ConnectionError extends AtollError {}
 /** The server did not answer within `requestTimeoutMs`. What was asked for may happen all the same. */
 export class RequestTimeoutError extends AtollError {}
-/** An answer that is none of Atoll's: another server listens at the URL, or a proxy answered. */
+/** An answer that is not Atoll's: another server listens at the URL, or a proxy answered. */
 export class UnexpectedAnswerError extends AtollError {}
 
 /** The request breaks a rule; `details.field` names the field. */
@@ -52,7 +52,7 @@ export class QuotaExceededError extends AtollError {}
 export class SignatureInvalidError extends AtollError {}
 /** A signed URL is past its time. */
 export class SignatureExpiredError extends AtollError {}
-/** It does not exist, or belongs to somebody else. */
+/** The thing does not exist, or belongs to somebody else. */
 export class NotFoundError extends AtollError {}
 /** Its state does not allow it; `details.reason` says which. */
 export class ConflictError extends AtollError {}
@@ -118,7 +118,7 @@ const classes: Record<ErrorCode, typeof AtollError> = {
   internal_error: InternalError,
 }
 
-/** The error that an answer with a status of 400 or more stands for. `text` is its body. */
+/** The error for an answer with a status of 400 or more. `text` is its body. */
 export function errorOf(status: number, headers: Headers, text: string): AtollError {
   const retryAfterSeconds = secondsOf(headers.get('retry-after'))
   const common = { status, ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }) }

@@ -4,7 +4,7 @@ import { AtollError, ConnectionError } from './errors.ts'
 import { linesOf } from './lines.ts'
 import { pause, pauseMs } from './retry.ts'
 
-/** A server that restarts takes seconds. After so many failures in a row the error is thrown. */
+/** Failures in a row after which the error is thrown. A server that restarts takes seconds. */
 const failuresMax = 10
 const reopenMs = 100
 const reopenMaxMs = 5_000
@@ -33,7 +33,7 @@ export async function* streamOf<Data>(
         headers: { Accept: 'text/event-stream', ...(last === 0 ? {} : { 'Last-Event-ID': String(last) }) },
       })
       if (response.status === 204 || response.body === null) return
-      // A stream that ends in order, as of a server that stops, is opened again; one that brings nothing, later and later.
+      // A stream that ends cleanly, as when a server stops, is opened again; the pause grows while streams bring nothing.
       failures += 1
       for await (const { id, data } of eventsOf(response.body)) {
         failures = 0
@@ -47,7 +47,7 @@ export async function* streamOf<Data>(
     } catch (error) {
       signal?.throwIfAborted()
       failures += 1
-      // What breaks a connection that was open is no answer.
+      // An error on an open connection is no answer of the server.
       const asOurs = error instanceof AtollError ? error : new ConnectionError('the stream broke', { cause: error })
       const waitMs = failures <= failuresMax ? pauseMs(asOurs, 'always', failures) : undefined
       if (waitMs === undefined) throw asOurs

@@ -3,14 +3,14 @@ import { InvalidRequestError, NotFoundError } from './errors.ts'
 import type { DirectoryEntry, SignedUrl } from './types.ts'
 
 export interface FileOptions extends RequestOptions {
-  /** Whose rights the call has, and who owns what it makes. Default the user of the sandbox; `root` may do all. */
+  /** The user whose rights the call has, and who owns new files. Default the user of the sandbox; `root` may do all. */
   user?: string | undefined
 }
 
 export interface SignOptions extends RequestOptions {
   /** How long the URL works. Default 3600, at most 86 400. */
   expiresInSeconds?: number | undefined
-  /** Bounds an upload. */
+  /** Most bytes of an upload. */
   maxBytes?: number | undefined
 }
 
@@ -19,7 +19,7 @@ export class Files {
   readonly #client: Atoll
   readonly #path: string
 
-  /** Of `sandbox.files`. */
+  /** Use `sandbox.files`. */
   constructor(client: Atoll, sandboxPath: string) {
     this.#client = client
     this.#path = `${sandboxPath}/files`
@@ -43,10 +43,7 @@ export class Files {
     return body ?? new ReadableStream({ start: (controller) => controller.close() })
   }
 
-  /**
-   * Creates a file or takes the place of one, with the folders above it. A stream is sent as it comes, in Node and in browsers with
-   * HTTP/2, and not repeated.
-   */
+  /** Creates or replaces a file, and creates the folders above it. A stream is sent as it comes, in Node and in browsers with HTTP/2, and not repeated. */
   async write(path: string, body: Content, options: FileOptions = {}): Promise<void> {
     await this.#client.json('PUT', this.#path, {
       body,
@@ -60,12 +57,12 @@ export class Files {
     return await this.#client.json('GET', `${this.#path}/list`, asked(path, options))
   }
 
-  /** With the folders above it. One that is there stays. */
+  /** Creates a folder and those above it. An existing one stays. */
   async makeDir(path: string, options: FileOptions = {}): Promise<void> {
     await this.#client.json('POST', `${this.#path}/mkdir`, { repeat: 'always', ...asked(path, options) })
   }
 
-  /** A folder goes with all that it holds. */
+  /** Removes a file, or a folder with its content. */
   async remove(path: string, options: FileOptions = {}): Promise<void> {
     await this.#client.json('DELETE', this.#path, asked(path, options))
   }
@@ -77,7 +74,7 @@ export class Files {
       return Number(headers.get('content-length'))
     } catch (error) {
       if (error instanceof NotFoundError) return undefined
-      // An answer to HEAD has no words.
+      // An answer to HEAD has no body.
       if (!(error instanceof InvalidRequestError)) throw error
       const message = `${path}: is no regular file that can be read`
       throw new InvalidRequestError(message, { code: 'invalid_request', status: 400, cause: error })

@@ -5,13 +5,13 @@ import type { ErrorCode } from './errors.ts'
 import type { SignOptions } from './files.ts'
 import type { ImageInfo, ImageManifest, SignedUrl } from './types.ts'
 
-/** What a build tells while it runs: its steps in words, and what they write. */
+/** Events of a build while it runs: its steps in words, and their output. */
 export type BuildEvent =
   | { event: 'build_log'; step: number; type: string; message: string }
   | { event: 'build_output'; step: number; stream: 'stdout' | 'stderr'; data: string }
 
 export interface BuildOptions extends ClientOptions {
-  /** Called with what the build tells. */
+  /** Called with each event of the build. */
   onEvent?: ((event: BuildEvent) => void) | undefined
 }
 
@@ -24,7 +24,7 @@ export interface BuildOptions extends ClientOptions {
  * ```
  */
 export class Image {
-  /** As it was when it was last read. */
+  /** The image as it was last read. */
   readonly info: ImageInfo
   readonly #client: Atoll
 
@@ -72,13 +72,13 @@ export class Image {
     return new Image(client, await client.json('POST', '/api/snapshots', call))
   }
 
-  /** Those with a name, newest first. */
+  /** Images with a name, newest first. */
   static async list({ client, ...request }: ClientOptions = {}): Promise<Image[]> {
     const own = clientOf({ client })
     return (await own.json<ImageInfo[]>('GET', '/api/snapshots', request)).map((info) => new Image(own, info))
   }
 
-  /** By name or id. Throws `NotFoundError`. */
+  /** Finds an image by name or id. Throws `NotFoundError`. */
   static async get(nameOrId: string, { client, ...request }: ClientOptions = {}): Promise<Image> {
     const own = clientOf({ client })
     return new Image(own, await own.json('GET', pathOf(nameOrId), request))
@@ -90,7 +90,7 @@ export class Image {
     return new Image(this.#client, await endOf(response, onEvent))
   }
 
-  /** Deletes it and ends its build. Sandboxes from it run on. */
+  /** Deletes the image and ends its build. Sandboxes from it run on. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', pathOf(this.info.id), options)
   }

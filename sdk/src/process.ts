@@ -5,10 +5,10 @@ import { ConnectionError } from './errors.ts'
 
 /** First byte of each message (reference, `GET /api/sandboxes/{id}/exec/{execId}`). */
 const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 } as const
-/** Beyond the end of every log. */
+/** Larger than the offset of any output. */
 const offsetMax = 999_999_999_999_999
 
-/** A little less than the sandbox keeps of each stream for those who come later. */
+/** Slightly less than the sandbox keeps of each stream for later readers. */
 const keptBytes = 1024 * 1024 - 64 * 1024
 
 /** A piece of output. */
@@ -28,7 +28,7 @@ export interface Output {
  * ```
  */
 export class Process extends Attached<Output, number> {
-  /** Whether its time limit ended it. To be asked after the end. */
+  /** Whether the time limit ended the command. Known after its end. */
   timedOut = false
 
   /** Writes to standard input. Resolves when the connection can take more. */
@@ -75,7 +75,7 @@ export class Process extends Attached<Output, number> {
     }
   }
 
-  /** Its end is a message. */
+  /** The end of a command is a message. */
   protected override exitOf(): undefined {
     return undefined
   }

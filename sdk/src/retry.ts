@@ -13,7 +13,7 @@ export type Repeat = 'always' | 'refused'
 
 /** Codes with which the server says that it has done nothing, and that another attempt may work. */
 const refusals = new Set<unknown>(['rate_limited', 'no_capacity'])
-/** And those after which only a request without a second effect may be sent again. */
+/** Codes after which only a request without a second effect may be sent again. */
 const transient = new Set<unknown>([...refusals, 'unavailable'])
 
 /** How long to wait before another attempt; undefined: the error is final. `attempt` counts from 1. */
@@ -32,7 +32,7 @@ function mayRepeat(error: AtollError, repeat: Repeat, attempt: number): boolean 
   // The first attempt, whose answer was lost, may still run under the same idempotency key.
   if (error instanceof ConflictError && attempt > 1) return true
   if (error instanceof ConnectionError || error instanceof RequestTimeoutError) return true
-  // A proxy in front has no code of ours.
+  // A proxy in front answers without a code.
   return transient.has(error.code) || (error.code === undefined && [502, 503, 504].includes(error.status ?? 0))
 }
 

@@ -31,7 +31,7 @@ import type { VolumeMount } from './volumes.ts'
 /** Added to a command's own timeout: the sandbox may have to wake first. */
 const runGraceMs = 60_000
 const runTimeoutSecondsDefault = 60
-/** Of each stream, as the server keeps for a command that nobody follows. */
+/** Bytes of each stream in a result, as the server keeps of a command that nobody follows. */
 const followedBytesMax = 8 * 1024 * 1024
 const checkpointPollMs = 100
 const checkpointWaitMs = 600_000
@@ -39,7 +39,7 @@ const checkpointWaitMs = 600_000
 export interface CreateSandboxOptions extends ClientOptions {
   /** Name of an image. Default `base`. */
   template?: string | undefined
-  /** The same, for one of your own. */
+  /** Name of an image of your own. */
   snapshot?: string | undefined
   /** Builds this image first, unless it is there. Give `requestTimeoutMs` the time that takes. */
   image?: ImageManifest | undefined
@@ -51,7 +51,7 @@ export interface CreateSandboxOptions extends ClientOptions {
   envs?: Record<string, string> | undefined
   metadata?: Record<string, string> | undefined
   volumes?: readonly VolumeMount[] | undefined
-  /** Name or id of who runs commands and owns new files where nothing else is said. Default `root`. */
+  /** Name or id of the user that runs commands and owns new files by default. Default `root`. */
   user?: string | undefined
   /** Demands a token of visitors of its previews; `auto` makes one, see `previewToken`. */
   previewToken?: string | undefined
@@ -87,7 +87,7 @@ export interface RunOptions extends CommandOptions {
    * stream, as without.
    */
   onOutput?: ((output: Output) => void | Promise<void>) | undefined
-  /** With `onOutput`: kills the command when this program has not been connected for so long. Default: never. */
+  /** With `onOutput`: kills the command after this time without a connection of this program. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
 }
 
@@ -97,7 +97,7 @@ export interface FollowedResult extends RunResult {
 }
 
 export interface SpawnOptions extends CommandOptions {
-  /** Kills the command when nobody has been connected for so long. Default: never. */
+  /** Kills the command after this time without any connection. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
   /** See {@link AttachOptions.reconnects}. */
   reconnects?: boolean | undefined
@@ -114,7 +114,7 @@ export interface CheckpointOptions extends RequestOptions {
   name?: string | undefined
   /** `full`: with memory, the default where the machine can; `disk_only`. */
   kind?: CheckpointKind | undefined
-  /** Deletes the oldest checkpoints of the sandbox beyond so many. */
+  /** Keeps this number of checkpoints of the sandbox and deletes the oldest beyond. */
   keep?: number | undefined
 }
 
@@ -181,7 +181,7 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(client, await client.json('POST', '/api/sandboxes', { json, creates: true, ...request }))
   }
 
-  /** One that is there. It wakes at its first use. Throws `NotFoundError`. */
+  /** Returns an existing sandbox, which wakes at its first use. Throws `NotFoundError`. */
   static async connect(id: string, { client: given, ttlSeconds, ...request }: ConnectOptions = {}): Promise<Sandbox> {
     const client = clientOf({ client: given })
     const info = await client.json<SandboxInfo>('GET', `/api/sandboxes/${encodeURIComponent(id)}`, request)
@@ -191,13 +191,13 @@ export class Sandbox implements AsyncDisposable {
     return sandbox
   }
 
-  /** Starts one that goes on from a checkpoint, with its processes where they were. */
+  /** Starts a sandbox that goes on from a checkpoint, with its processes where they were. */
   static async fork(checkpointId: string, options: ForkOptions & ClientOptions = {}): Promise<Sandbox> {
     const client = clientOf(options)
     return new Sandbox(client, await startFrom<StartResult>(client, checkpointId, options))
   }
 
-  /** Starts many from a checkpoint; those that did not start are errors. */
+  /** Starts several sandboxes from a checkpoint; one that did not start is an error in the list. */
   static async forkMany(
     checkpointId: string,
     count: number,
@@ -212,7 +212,7 @@ export class Sandbox implements AsyncDisposable {
     })
   }
 
-  /** All of them, newest first. */
+  /** All sandboxes, newest first. */
   static list({
     client,
     status,
@@ -221,7 +221,7 @@ export class Sandbox implements AsyncDisposable {
     return pagesOf(clientOf({ client }), '/api/sandboxes', { status }, request)
   }
 
-  /** What the server says of it now. */
+  /** The sandbox as the server has it now. */
   async info(options: RequestOptions = {}): Promise<SandboxInfo> {
     return await this.#client.json('GET', this.#path, options)
   }
@@ -273,12 +273,12 @@ export class Sandbox implements AsyncDisposable {
     return new Terminal(this.#client, `${this.#path}/pty/${encodeURIComponent(terminalId)}`, options)
   }
 
-  /** What it uses, now and in the last hour. It is not woken. */
+  /** Usage of the sandbox, now and in the last hour. It is not woken. */
   async metrics(options: RequestOptions = {}): Promise<SandboxMetrics> {
     return await this.#client.json('GET', `${this.#path}/metrics`, options)
   }
 
-  /** All its processes, whoever has started them. */
+  /** All processes of the sandbox, whoever has started them. */
   async processes(options: RequestOptions = {}): Promise<SystemProcess[]> {
     return await this.#client.json('GET', `${this.#path}/processes`, options)
   }
@@ -288,18 +288,18 @@ export class Sandbox implements AsyncDisposable {
     await this.#client.json('DELETE', `${this.#path}/processes/${pid}`, { query: { signal }, ...options })
   }
 
-  /** Where its servers listen, with the URLs at which they are seen. */
+  /** The ports on which its servers listen, with their URLs. */
   async ports(options: RequestOptions = {}): Promise<ListeningPort[]> {
     return await this.#client.json('GET', `${this.#path}/ports`, options)
   }
 
-  /** The URL at which a port of it is seen. */
+  /** The preview URL of a port. */
   url(port: number): string {
     const { protocol } = new URL(this.#client.url)
     return `${protocol}//${this.id}-p${port}.${this.#domain}`
   }
 
-  /** Sets what a preview of a port demands and under which name it is seen; what is left out stays. */
+  /** Sets the token and the domain of a port's preview. What is left out stays. */
   async preview(port: number, { domain, token, ...request }: PreviewOptions = {}): Promise<PreviewInfo> {
     const authConfig = typeof token === 'string' ? { scheme: 'bearer', token } : token
     const json = { port, domain, authConfig }
@@ -332,7 +332,7 @@ export class Sandbox implements AsyncDisposable {
     return new Checkpoint(this.#client, info, forksOf(this.#client))
   }
 
-  /** Newest first. */
+  /** Checkpoints of the sandbox, newest first. */
   async checkpoints(options: RequestOptions = {}): Promise<Checkpoint[]> {
     const all = await this.#client.json<CheckpointInfo[]>('GET', `${this.#path}/checkpoints`, options)
     return all.map((info) => new Checkpoint(this.#client, info, forksOf(this.#client)))
@@ -350,12 +350,12 @@ export class Sandbox implements AsyncDisposable {
     return await this.#client.json('POST', `${this.#path}/hibernate`, { repeat: 'always', ...options })
   }
 
-  /** What runs already stays as it is. */
+  /** Wakes the sandbox. A running one stays as it is. */
   async wake({ memory, ...request }: WakeOptions = {}): Promise<SandboxInfo> {
     return await this.#client.json('POST', `${this.#path}/wake`, { json: { memory }, repeat: 'always', ...request })
   }
 
-  /** Ends its processes and starts it anew on its disk. */
+  /** Ends the processes of the sandbox and starts it anew on its disk. */
   async reboot(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('POST', `${this.#path}/reboot`, options)
   }
@@ -403,12 +403,12 @@ export class Sandbox implements AsyncDisposable {
     return tags
   }
 
-  /** In place of all that it has. */
+  /** Replaces all tags of the sandbox. */
   async setTags(tags: Record<string, string>, options: RequestOptions = {}): Promise<void> {
     await this.#client.json('PUT', `${this.#path}/tags`, { json: tags, ...options })
   }
 
-  /** Stops it for good. Its checkpoints stay. Harmless when it is stopped already. */
+  /** Stops the sandbox for good. Its checkpoints stay. Harmless when it is stopped already. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', this.#path, options)
   }

@@ -33,7 +33,7 @@ export interface CreateSessionOptions extends ClientOptions {
   userEmail?: string | undefined
   userName?: string | undefined
   agent?: AgentConfig | undefined
-  /** The machine to begin on: a checkpoint. Default: an empty one. */
+  /** The checkpoint that its sandbox starts from. Default: an empty machine. */
   checkpointId?: string | undefined
   /** Volumes of its sandbox. */
   volumes?: readonly VolumeMount[] | undefined
@@ -103,13 +103,13 @@ export class Session {
     return new Session(client, await client.json('POST', '/v1/sessions', { json, creates: true, ...request }))
   }
 
-  /** One that is there. Throws `NotFoundError`. */
+  /** Returns an existing session. Throws `NotFoundError`. */
   static async connect(id: string, { client: given, ...request }: ClientOptions = {}): Promise<Session> {
     const client = clientOf({ client: given })
     return new Session(client, await client.json('GET', `/v1/sessions/${encodeURIComponent(id)}`, request))
   }
 
-  /** All of them, newest first, with their messages. */
+  /** All sessions, newest first, with their messages. */
   static async *list({
     client: given,
     userId,
@@ -156,7 +156,7 @@ export class Session {
     return await this.#client.json('DELETE', `${this.#path}/messages/${encodeURIComponent(messageId)}`, options)
   }
 
-  /** Another session that goes on from here, with its machine as it is now. Throws `ConflictError` while the agent works. */
+  /** Starts another session that goes on from here, with its machine as it is now. Throws `ConflictError` while the agent works. */
   async fork(options: RequestOptions = {}): Promise<Session> {
     const json = { user_id: this.userId }
     const info = await this.#client.json<SessionInfo>('POST', `${this.#path}/fork`, { json, creates: true, ...options })
@@ -183,14 +183,14 @@ export class Session {
     return await this.#client.json('POST', `${this.#path}/tokens`, { json, creates: true, ...options })
   }
 
-  /** All that is known of it, record by record. */
+  /** Everything that is known of the session, record by record. */
   async *export(options: RequestOptions = {}): AsyncGenerator<ExportRecord> {
     const { body } = await this.#client.open('GET', `${this.#path}/export`, options)
     if (body === null) return
     for await (const line of linesOf(body)) yield JSON.parse(line) as ExportRecord
   }
 
-  /** Ends it, and its sandbox with it. Harmless when it has ended. */
+  /** Ends the session, and its sandbox with it. Harmless when it has ended. */
   async end(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', this.#path, options)
   }

@@ -1,6 +1,6 @@
 import { ConnectionError } from './errors.ts'
 
-/** What the browser's WebSocket and that of `ws` have in common, as far as it is used here. */
+/** The used part of a WebSocket, which those of the browser and of `ws` have in common. */
 export interface SocketLike {
   binaryType: string
   readonly readyState: number

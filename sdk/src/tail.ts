@@ -20,7 +20,7 @@ export class Tail {
 
   add(data: Uint8Array): void {
     const last = data.subarray(Math.max(0, data.length - this.#bytesMax))
-    // Twice the bound, so that what stays is moved once for as much that comes.
+    // Cut at twice the bound, so that the kept end moves once per bound of new bytes.
     if (this.#length + last.length > 2 * this.#bytesMax) {
       this.#space.copyWithin(0, this.#length - this.#bytesMax, this.#length)
       this.#length = this.#bytesMax

@@ -9,7 +9,7 @@ export interface TerminalSize {
 }
 
 /**
- * A terminal in a sandbox. `exited` is the exit code of its shell, undefined where the server does not tell it.
+ * A terminal in a sandbox. `exited` is the exit code of its shell, undefined where the server does not report it.
  *
  * ```js
  * const terminal = await sandbox.terminal({ cols: 80, rows: 24 })

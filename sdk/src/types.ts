@@ -3,10 +3,10 @@ import type { components } from './api.ts'
 
 type Schemas = components['schemas']
 
-/** A sandbox as the server tells it. Times are ISO 8601 in UTC, `timeout` is its idle timeout in seconds. */
+/** A sandbox as the server reports it. Times are ISO 8601 in UTC, `timeout` is its idle timeout in seconds. */
 export type SandboxInfo = Schemas['Sandbox']
 export type SandboxStatus = SandboxInfo['status']
-/** What a sandbox uses, now and in the last hour. */
+/** Usage of a sandbox, now and in the last hour. */
 export type SandboxMetrics = Schemas['SandboxMetrics']
 export type Scaled = Schemas['Scaled']
 export type Limits = Schemas['Limits']
@@ -17,7 +17,7 @@ export type CheckpointInfo = Schemas['Checkpoint']
 export type CheckpointKind = CheckpointInfo['kind']
 export type PatchInfo = Schemas['Patch']
 export type VolumeInfo = Schemas['Volume']
-/** With what it holds, and who has it. */
+/** A volume, what it holds, and the sandboxes that have it mounted. */
 export type VolumeDetails = Schemas['VolumeDetails']
 export type VolumeSnapshotInfo = Schemas['VolumeSnapshot']
 export type PreviewInfo = Schemas['Preview']
@@ -26,7 +26,7 @@ export type DirectoryEntry = Schemas['DirectoryEntry']
 export type HostInfo = Schemas['Host']
 /** An image that is built from steps. */
 export type ImageInfo = Schemas['Image']
-/** What to build. */
+/** Steps and options of an image to build. */
 export type ImageManifest = Schemas['ImageManifest']
 export type SignedUrl = Schemas['SignedUrl']
 export type RunResult = Schemas['RunResult']

@@ -11,7 +11,7 @@ export interface VolumeMount {
 }
 
 export interface CreateVolumeOptions extends RequestOptions {
-  /** What it may hold. Default 10 240, or that of `from`. */
+  /** Size of the volume. Default 10 240, or that of `from`. */
   sizeMB?: number | undefined
   /** Begins as a clone of this volume, or of `volume@snapshot`. */
   from?: string | undefined
@@ -30,17 +30,17 @@ export class Volumes {
     return await this.#client.json('POST', '/api/volumes', { json: { name, sizeMB, from }, creates: true, ...options })
   }
 
-  /** By name. */
+  /** Volumes, sorted by name. */
   async list(options: RequestOptions = {}): Promise<VolumeInfo[]> {
     return await this.#client.json('GET', '/api/volumes', options)
   }
 
-  /** With what it holds and the sandboxes that have it. Throws `NotFoundError`. */
+  /** A volume, what it holds, and the sandboxes that have it mounted. Throws `NotFoundError`. */
   async get(name: string, options: RequestOptions = {}): Promise<VolumeDetails> {
     return await this.#client.json('GET', pathOf(name), options)
   }
 
-  /** Throws `ConflictError` while sandboxes have it or snapshots of it are left. */
+  /** Deletes a volume. Throws `ConflictError` while sandboxes have it or snapshots of it are left. */
   async delete(name: string, options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', pathOf(name), options)
   }
@@ -50,12 +50,12 @@ export class Volumes {
     return await this.#client.json('POST', `${pathOf(volume)}/snapshots`, { json: { name }, creates: true, ...options })
   }
 
-  /** Oldest first. */
+  /** Snapshots of a volume, oldest first. */
   async snapshots(volume: string, options: RequestOptions = {}): Promise<VolumeSnapshotInfo[]> {
     return await this.#client.json('GET', `${pathOf(volume)}/snapshots`, options)
   }
 
-  /** Its clones stay. */
+  /** Deletes a snapshot. Its clones stay. */
   async deleteSnapshot(volume: string, name: string, options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', `${pathOf(volume)}/snapshots/${encodeURIComponent(name)}`, options)
   }

@@ -200,7 +200,7 @@ export class Agent {
     })
   }
 
-  /** Refuses a message without a configuration. After a failed `configure` it ends like any other turn; before, it is a bug of the server. */
+  /** Refuses a message without a configuration. After a failed `configure` its turn fails; without a `configure` it is a bug of the server. */
   #refuse(messageId: string): void {
     if (this.#configureFailure === undefined) {
       this.error('not_configured', 'A message came before configure.')
@@ -230,7 +230,7 @@ export class Agent {
   ): Promise<TurnOutcome> {
     const abort = new AbortController()
     const crashed = Promise.withResolvers<never>()
-    // It can reject after the race below has ended.
+    // `crashed` can reject after the race below has ended.
     crashed.promise.catch(() => {})
     // Late events of an abandoned turn must not appear after its end or in the next turn.
     let over = false

@@ -27,7 +27,7 @@ export interface HarnessSession {
   readonly sessionId: string
   /** Names of the tools that the model is offered. */
   readonly tools: string[]
-  /** By `modelName`. */
+  /** As `modelName` writes it. */
   readonly model: string
 
   /**

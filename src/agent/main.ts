@@ -17,7 +17,7 @@ const gateway = {
   // The model's commands do not need the token, and must not inherit or read it.
   token: takeFromEnvironment(agentEnvironment.gatewayToken),
 }
-// A command that takes it from the memory of this process can print it.
+// A command can still read the token from the memory of this process, and print it.
 if (gateway.token !== '') concealSecret(gateway.token)
 
 const harnessName = process.argv[2] ?? 'pi'
@@ -43,7 +43,7 @@ for (const fault of ['uncaughtException', 'unhandledRejection']) {
 // The reader of the events has left for good.
 process.stdout.on('error', () => process.exit(1))
 process.on('SIGTERM', stop)
-// The server sends it when an interrupted turn does not end.
+// The server sends SIGINT when an interrupted turn does not end.
 process.on('SIGINT', () => agent.handle({ type: 'interrupt' }))
 process.stdin.on('end', stop)
 

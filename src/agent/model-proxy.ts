@@ -82,7 +82,7 @@ export class ModelProxy {
 
   /**
    * Serves a process and those below it in its process group, instead of those of an earlier program. `leader` gives its id while it is
-   * alive, because ids are reused. Without one, nobody is served.
+   * alive, because ids are reused. Without an id, no process is served.
    */
   admit(leader: () => number | undefined): void {
     this.#leader = leader

@@ -4,12 +4,12 @@ import { statOf } from './proc.ts'
 /**
  * Takes a variable out of the environment of this process; the empty string when it is not set.
  *
- * `/proc/PID/environ` goes on to show the environment of the start, which every process of the same user can read, and tools that read
- * files in this process too. So its text is overwritten there. Where the kernel does not permit that, it stays readable.
+ * `/proc/PID/environ` still shows the initial environment, to every process of the same user and to tools that read files in this process.
+ * So the value is overwritten there. Where the kernel does not permit that, it stays readable.
  */
 export function takeFromEnvironment(name: string): string {
   const value = process.env[name] ?? ''
-  // First: nobody must look the variable up where it is overwritten.
+  // First, so that nothing looks the variable up where it is overwritten.
   delete process.env[name]
   if (value !== '') {
     try {

@@ -6,7 +6,7 @@ import { programProcesses } from './process-groups.ts'
  * Whether the client of a loopback connection is a program, and not a command of it: a process of the program's group (`programProcesses`)
  * has the client's end open. A command in a session of its own cannot join that group (setpgid(2)).
  *
- * `leader` is the program's process. False when the client has closed its end, and when `/proc` does not tell.
+ * `leader` is the program's process. False when the client has closed its end, or `/proc` cannot be read.
  */
 export function isFromProgram(connection: Socket, leader: number): boolean {
   const inode = inodeOfClient(connection)
@@ -32,7 +32,7 @@ function inodeOfClient({ remoteAddress, remotePort, localAddress, localPort }: S
     // A machine without IPv6 has no second table.
     for (const line of textOf(path).split('\n')) {
       const [, local, remote, , , , , , , inode] = line.trim().split(/\s+/)
-      // Nobody has a socket without an inode open: it is the rest of an earlier connection.
+      // A socket without an inode is open nowhere: it is left from an earlier connection.
       if (local === client && remote === server && inode !== '0') return inode
     }
   }

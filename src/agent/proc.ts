@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
-/** What `/proc` tells of processes, which end while it is read: nothing then, and no error. */
+/** Reads `/proc` about processes. A process may end meanwhile: the answer is empty then, and no error. */
 
 /** A file as text; empty when it cannot be read. */
 export function textOf(path: string): string {

@@ -1,6 +1,6 @@
 /**
- * Starts `main.ts`. Plain JavaScript, so that nothing is compiled before Node knows where setup has put what it has compiled
- * already (scripts/setup/agent.sh); that is only read here.
+ * Starts `main.ts`. Plain JavaScript: Node must know the compile cache that setup made (scripts/setup/agent.sh) before it compiles
+ * anything. The cache is only read here.
  */
 import { existsSync } from 'node:fs'
 import { enableCompileCache } from 'node:module'

@@ -37,7 +37,7 @@ export class TurnJournal {
     return this.#entries.get(messageId)?.sessionId ?? ''
   }
 
-  /** The time of the last entry, during a turn its start, by the clock of the file system: later files are never older. */
+  /** The time of the last entry, which is the start of a running turn. By the clock of the file system, so later files are never older. */
   get writtenMs(): number {
     return fstatSync(this.#file).mtimeMs
   }

@@ -72,12 +72,12 @@ export abstract class TurnEvents {
     return path !== '' && existsSync(path)
   }
 
-  /** Says what the reader of the turn does not get. The turn goes on. */
+  /** Reports an error about something left out. The turn goes on. */
   leftOut(what: string): void {
     this.emit({ type: 'error', code: 'output_cut', message: `Left out, being too large: ${what}.`, fatal: false })
   }
 
-  /** The outcome of the turn, by the first of the three ends that holds. Reports a failure. */
+  /** The outcome of the turn: the first field of `end` that holds decides. Reports a failure. */
   outcome(
     counts: Pick<TurnOutcome, 'turnCount' | 'usage' | 'costUsd'>,
     result: string,

@@ -36,7 +36,7 @@ export async function readConfig(path = configPath()): Promise<Config> {
   }
 }
 
-/** Takes the place of the file at once: a reader sees the old or the new one. */
+/** Replaces the file atomically: a reader gets the old or the new one. */
 export async function writeConfig(config: Config, path = configPath()): Promise<void> {
   const draft = `${path}.${randomBytes(6).toString('hex')}`
   try {

@@ -6,7 +6,7 @@ import {
   type ErrorCode,
 } from '../../sdk/src/index.ts'
 
-/** What a command ends with; docs/use/cli.md has the same table. */
+/** Exit codes of a command; docs/use/cli.md has the same table. */
 export const exitCodes = {
   done: 0,
   failed: 1,

@@ -44,7 +44,7 @@ export async function uploadFile(remote: Remote, source: string, target: string)
   if ((mode & executable) !== 0) await makeExecutable(remote, target)
 }
 
-/** Gets a file under another name first, so that a break leaves no half of it under its own. */
+/** Downloads under another name first, so that a break leaves no partial file under the final name. */
 export async function downloadFile(remote: Remote, source: string, target: string): Promise<void> {
   const { sandbox, user } = remote
   const size = await sandbox.files.size(source, { user })
@@ -65,7 +65,7 @@ export async function downloadFile(remote: Remote, source: string, target: strin
     if (isRegular) await rename(draft, target)
   } catch (error) {
     await file.close().catch(() => undefined)
-    // A source that cannot be read leaves nothing.
+    // A source that cannot be read leaves no draft.
     if (progress.bytes === 0 && isRegular) await rm(draft, { force: true })
     const left =
       progress.bytes === 0 || !isRegular ? '' : `; ${draft} is left behind, with ${progress.bytes} bytes of ${size}`
@@ -117,7 +117,7 @@ async function streamFrom(
   }
 }
 
-/** The disk is full, or the like. */
+/** Whether the error is of this machine, such as a full disk. */
 function isLocal(error: unknown): boolean {
   return (error as NodeJS.ErrnoException).syscall === 'write'
 }

@@ -14,15 +14,15 @@ const errorCharactersMax = 2000
 /** Pieces of one tar stream, and how many of them may be on the way. What the sandbox retains of output is more than that. */
 const pieceBytes = 256 * 1024
 const piecesAhead = 2
-/** A grant may be lost with its connection. It is absolute, so a repeat has no second effect. */
+/** A grant may be lost with its connection, so it is repeated. It is absolute: a repeat has no second effect. */
 const grantMs = 2_000
 
 const unpack = 'mkdir -p -- "$1" && exec tar -xof - -C "$1"'
 
 /**
- * A command's output has no flow control, and its beginning is lost to a slow reader. So a piece is sent when it was granted: standard
- * input says up to which number. `tar` fills whole pieces (`-b`, in blocks of 512 bytes), and its exit status is the last line of standard
- * error.
+ * A command's output has no flow control, and a slow reader loses its beginning. So `tar` sends a piece only when it was granted: standard
+ * input has the number of the last granted piece. `tar` fills whole pieces (`-b`, in blocks of 512 bytes), and its exit status is the last
+ * line of standard error.
  */
 const pack = `cd -- "$1" || exit 2
 export LC_ALL=C
@@ -54,7 +54,7 @@ export async function uploadFolder({ sandbox, user }: Remote, source: string, ta
   try {
     const errors = textOf(remote)
     const sent = send(tar, remote, progress)
-    // The remote end tells more than the break of the pipe that follows it.
+    // The error of the remote end explains more than the broken pipe that follows it.
     const first = await Promise.race([errors, sent.then(() => undefined)])
     if (first === undefined) await errors
     const status = await remote.exited
@@ -69,7 +69,7 @@ export async function uploadFolder({ sandbox, user }: Remote, source: string, ta
   }
 }
 
-/** Gets what a folder holds. Over a connection that breaks it goes on where it was. */
+/** Downloads the content of a folder, and continues after a broken connection. */
 export async function downloadFolder({ sandbox, user }: Remote, source: string, target: string): Promise<void> {
   const remote = await sandbox.spawn('sh', {
     args: ['-c', pack, 'sh', source],
@@ -77,7 +77,7 @@ export async function downloadFolder({ sandbox, user }: Remote, source: string, 
     maxRunAfterDisconnectSeconds: disconnectSeconds,
   })
   await mkdir(target, { recursive: true })
-  // Root would get files that run as root for everybody.
+  // As root, tar would also restore set-user-ID bits.
   const tar = localTar(['--no-same-permissions', '-xof', '-', '-C', target], 'write')
   const progress = new Progress(target)
   const left = `; ${target} is left incomplete`
@@ -117,7 +117,7 @@ export async function downloadFolder({ sandbox, user }: Remote, source: string, 
 }
 
 interface LocalTar extends ChildProcess {
-  /** The end of what it said. */
+  /** The end of standard error. */
   said: string
 }
 
@@ -133,7 +133,7 @@ function localTar(argv: readonly string[], purpose: 'read' | 'write'): LocalTar 
   tar.on('error', (error) => {
     tar.said = `tar cannot be started: ${error.message}`
   })
-  // Its exit status tells more.
+  // The exit status of `tar` explains more.
   tar.stdin?.on('error', () => undefined)
   const forget = onExit(() => tar.kill())
   tar.once('close', forget)

@@ -5,13 +5,13 @@ const cleanups = new Set<() => void>()
 let handler: (() => void) | undefined
 let lastWork: (() => Promise<void>) | undefined
 
-/** Adds an undoing; returns what takes it back without doing it. */
+/** Registers a cleanup; returns a function that removes it without a run. */
 export function onExit(cleanup: () => void): () => void {
   cleanups.add(cleanup)
   return () => cleanups.delete(cleanup)
 }
 
-/** Has Ctrl-C do something else than ending the command, until the returned function is called. */
+/** Makes Ctrl-C call `interrupted` instead of ending the command, until the returned function is called. */
 export function onInterrupt(interrupted: () => void): () => void {
   handler = interrupted
   return () => {
@@ -19,7 +19,7 @@ export function onInterrupt(interrupted: () => void): () => void {
   }
 }
 
-/** Has signals and a closed output wait for `work`, which ends soon whatever happens. */
+/** Makes signals and a closed output wait for `work`, which must end soon in any case. */
 export function beforeEnd(work: () => Promise<void>): void {
   lastWork = work
 }
@@ -31,7 +31,7 @@ export function endProcess(exitCode: number): void {
   lastWork().then(exit, exit)
 }
 
-/** Ends the process at once with the code of its signal, after the undoings. */
+/** Ends the process at once with the code of its signal, after the cleanups. */
 export function endOnSignals(): void {
   process.on('exit', () => {
     for (const cleanup of cleanups) cleanup()

@@ -21,7 +21,7 @@ export function parseLocation(text: string): Location {
   return { sandboxId, path }
 }
 
-/** The name that a copy gets below an existing folder; none for what stands for its content, such as `dir/.`. */
+/** The name that a copy gets below an existing folder; undefined for a path that means its content, such as `dir/.`. */
 export function nameOf(path: string): string | undefined {
   const name = basename(path)
   return name === '.' || name === '..' || name === '' ? undefined : name

@@ -22,20 +22,20 @@ try {
 
 function fail(error: unknown): never {
   if (error instanceof CommanderError && error.exitCode === 0) process.exit(exitCodes.done)
-  // Help was printed for want of a command.
+  // Help was printed because no command was given.
   if (error instanceof CommanderError && error.code === 'commander.help') process.exit(exitCodes.usage)
   reportFailure(error, isJson())
   if (error instanceof CommanderError) process.exit(exitCodes.usage)
   process.exit(error instanceof OwnFailure ? exitCodes.ownFailure : exitCodeOf(error))
 }
 
-/** The arguments may be those that could not be parsed. */
+/** Reads the raw arguments, since they may be those that could not be parsed. */
 function isJson(): boolean {
   const end = process.argv.indexOf('--')
   return process.argv.slice(2, end === -1 ? undefined : end).includes('--json')
 }
 
-/** Who closes the pipe has read enough. */
+/** A reader that closes the pipe has read enough. */
 function endOnClosedPipe(error: NodeJS.ErrnoException): void {
   if (error.code === 'EPIPE') return endProcess(exitCodes.done)
   fail(new Error(`the output cannot be written: ${error.message}`, { cause: error }))

@@ -28,7 +28,7 @@ export function volumeMount(text: string, mounts: readonly VolumeMount[] = []): 
   return [...mounts, { name, path, readOnly: readOnly !== undefined }]
 }
 
-/** The path of a sandbox. An id that is none is a mistake that the server need not see. */
+/** The path of a sandbox. Throws for a malformed id before the server is asked. */
 export function sandboxPath(id: string): string {
   return `/api/sandboxes/${checkedId(id, 'sb-', 'sandbox')}`
 }

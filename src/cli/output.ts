@@ -31,7 +31,7 @@ function colored(style: string, text: string, isTerminal: boolean): string {
   return isTerminal && !process.env['NO_COLOR'] ? `\x1b[${style}m${text}\x1b[0m` : text
 }
 
-/** Text from elsewhere without what would steer the terminal. Line ends and tabs stay. */
+/** Remote text without control characters, which would steer the terminal. Line ends and tabs stay. */
 export function printable(text: string): string {
   // eslint-disable-next-line no-control-regex
   return text.replaceAll(/[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, (character) => {

@@ -19,7 +19,7 @@ export const defaultUrl = 'http://127.0.0.1:4100'
 
 /**
  * Flags first, then the environment, then the saved context. A context that a flag names goes before the environment, and a saved key goes
- * to the server alone that it was saved for.
+ * only to the server for which it was saved.
  */
 export async function settingsOf(flags: Flags, env: NodeJS.ProcessEnv = process.env): Promise<Settings> {
   const url = flags.url ?? (flags.context === undefined ? env['ATOLL_URL'] || undefined : undefined)

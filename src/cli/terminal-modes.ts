@@ -22,7 +22,7 @@ export class TerminalModes {
     this.#tail = start !== -1 && text.length - start < tailMax ? text.slice(start) : ''
   }
 
-  /** What puts the terminal back. */
+  /** The sequences that restore the terminal. */
   reset(): string {
     const sequences = [...this.#changed].map(([mode, set]) => `\x1b[?${mode}${set === 'h' ? 'l' : 'h'}`)
     this.#changed.clear()

@@ -107,7 +107,7 @@ test('gateway: a body in which another parser could read another model, or no st
     '{"model":"m-1","stream":true,"stream_options":{},"stream_options":{}}',
     '{"model":"m-1","Background":true}',
     '{"model":"m-1"}{"model":"expensive"}',
-    // Of these bytes some parsers make nothing, others a character.
+    // Some parsers drop these bytes, others make a character of them.
     Buffer.from('{"model":"m-1","mod\xffel":"expensive"}', 'latin1'),
   ]
   for (const body of bodies) {
@@ -225,7 +225,7 @@ test('gateway: incomplete bodies use the share of their session and organisation
   for (const request of uploads) request.end(body.at(-1))
   await eventually(() => statuses.length === 5)
   assert.deepEqual(statuses, [503, 503, 200, 200, 200])
-  // What has been refused, and what has been answered, holds nothing any more.
+  // A refused request, and an answered one, holds nothing any more.
   await begin('org-a', 'session_a')
   uploads.at(-1)?.end(body.at(-1))
   await eventually(() => statuses.length === 6)
@@ -267,7 +267,7 @@ test('gateway: a client that leaves during the lookup of its token costs no call
   request.end(body)
   await asked.promise
   request.destroy()
-  // By the answer to another client the gateway knows that this one has gone.
+  // Once another client has its answer, the gateway knows that this one has gone.
   assert.equal((await fetch(`${setup.url}/nothing`)).status, 404)
   lookup.resolve()
   setup.lookup = () => Promise.resolve()

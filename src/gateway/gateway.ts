@@ -54,11 +54,11 @@ const droppedAnswerHeaders = new Set([
 /** How long the head of a request may take to arrive. */
 const headersMs = 10_000
 
-/** Of the name of a beta feature, in characters. */
+/** Characters of a beta feature's name in a warning. */
 const toldBetaMax = 100
 
 interface Answered {
-  /** With its provider. */
+  /** The model with its provider. */
   model: string
   requestBytes: number
   answer: UpstreamAnswer
@@ -174,7 +174,7 @@ export class Gateway {
     }
   }
 
-  /** Up to the first byte of the answer. Separate from `#pass`, so that the body can be freed while the answer streams. */
+  /** Calls the upstream until the first byte of the answer. Separate from `#pass`, so that the body can be freed while the answer streams. */
   async #ask(
     wire: Wire,
     identity: GatewayIdentity,
@@ -184,7 +184,7 @@ export class Gateway {
     using share = this.#bodies.open(identity)
     const body = await this.#bodies.read(request, share)
     const { model, pieces, byteCount, valueCount } = await this.#read(wire, identity, body)
-    // With its provider: the same name has another price at another provider.
+    // The name has its provider: the same model has another price at another provider.
     const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
     if (identity.allowedModels && !identity.allowedModels.includes(name)) {
       return { status: 403, code: 'model_not_allowed', message: 'This session may not use that model.' }
@@ -253,7 +253,7 @@ export class Gateway {
   #upstream(wire: Wire, model: string): Upstream | undefined {
     const { demo, anthropic, openai } = this.#options.upstreams
     if (!demo || !this.#isDemo(model)) return wire.provider === 'anthropic' ? anthropic : openai
-    // It serves all wires at one address; OpenAI's base URL includes `/v1`.
+    // The demo model serves all wires at one address; OpenAI's base URL includes `/v1`.
     return { ...demo, baseUrl: demo.baseUrl.replace(/\/+$/, '') + (wire.provider === 'openai' ? '/v1' : '') }
   }
 

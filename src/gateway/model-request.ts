@@ -30,9 +30,9 @@ export interface RequestTerms {
 const defaultTerms: RequestTerms = { allowList: defaultAllowList, keepsCompletions: false }
 
 /**
- * Reads the model of a body, and makes of the body what is forwarded: the same bytes but for what the shape of the wire cuts and what is
- * added here. Anything that two parsers can read differently is refused: a repeated name, and a name in other letter case, which Go's
- * parsers accept. Blanks replace in `body` what is cut. Throws `RefusedField` for what the allow-list does not have, and `invalid_request`.
+ * Reads the model of a body and returns what is forwarded: the same bytes without what the shape of the wire cuts, and with what is added
+ * here. Anything that two parsers can read differently is refused: a repeated name, and a name in other letter case, which Go's parsers
+ * accept. In `body`, blanks replace what is cut. Throws `RefusedField` for what the allow-list does not have, and `invalid_request`.
  */
 export async function modelRequest(wire: Wire, body: Buffer, terms = defaultTerms): Promise<ModelRequest> {
   const shapes = new ShapeReader(body, wire.name, terms.allowList.shapes[wire.name])

@@ -111,7 +111,7 @@ test('request rules: tools in which another parser could read another type are r
     await assertRefused(path, `{"model":"m-1","tools":[],"tools":[]}`, 'tools')
     await assertRefused(path, `{"model":"m-1","Tools":${hidden}}`, 'Tools')
     await assertRefused(path, tools(`{${own(path)},"tools":${hidden}}`), 'tools[0].tools')
-    // Tools that are loaded along with what was said before.
+    // Tools that are loaded along with earlier messages.
     const list = path === responses ? 'input' : 'messages'
     const said = `{"model":"m-1","${list}":[{"role":"user"},{"Tools":${hidden}}]}`
     await assertRefused(path, said, `${list}[1].Tools`)

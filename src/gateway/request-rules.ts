@@ -70,15 +70,15 @@ const servedBetas = new Set([
 export const servedOpenaiBetas = new Set(['responses=experimental'])
 
 /**
- * Features that clients name without need, and which are left out without a word: a longer context at twice the price, tools of the API,
- * credits, and what compares with earlier requests.
+ * Features that clients name without need. They are removed without a warning: a longer context at twice the price, tools of the API,
+ * credits, and comparisons with earlier requests.
  */
 const leftOutBetas = /^(context-1m|fast-mode|advisor-tool|cache-diagnosis|fallback-credit|oauth)-/
 
 export interface Betas {
   /** The header to send, if any is left. */
   served: string | undefined
-  /** Removed, because nobody has looked at them. */
+  /** Removed names that nobody has reviewed. */
   unknown: string[]
 }
 

@@ -1,6 +1,6 @@
 import type { Log } from '../lib/log.ts'
 
-/** Tells whoever follows a session, in its event stream. */
+/** Writes a warning into the event stream of a session. */
 export type WarnSession = (sessionId: string, code: string, message: string) => Promise<void>
 
 /** Sessions are hostile: each has few warnings, however many fields it invents. */
@@ -35,7 +35,7 @@ export class SessionWarnings {
     this.#pending.add(told)
   }
 
-  /** Resolves when no warning is on its way. */
+  /** Resolves when no warning is being written. */
   async told(): Promise<void> {
     await Promise.all(this.#pending)
   }

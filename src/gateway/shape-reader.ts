@@ -8,7 +8,7 @@ const letterN = 0x6e
 /** Longer names are in no shape. An escaped character takes six bytes. */
 const nameBytesMax = 300
 const typeBytesMax = 300
-/** Of a name in a message, in characters. */
+/** Characters of a name in an error message. */
 const toldNameMax = 100
 /** Longer values are not empty. */
 const emptyBytesMax = 16
@@ -22,7 +22,7 @@ const needsParser = /[\\\x80-\xff]/
 class Frame {
   /** Absent in a list. */
   object: ObjectShape | undefined
-  /** Of the items of a list, and of the field whose value comes next. */
+  /** Shape of the items of a list, or of the field whose value comes next. */
   shape: Shape = {}
   /** Position of the current item in a list. */
   index = -1
@@ -47,9 +47,9 @@ class Frame {
 }
 
 /**
- * Compares a body with its shape while `json-object.ts` reads it, and cuts out of it what is not to be sent, by blanks in its place. It
- * keeps the names of the open objects alone, which are bounded by the shape. Throws `RefusedField` for what the shape does not have, and
- * `invalid_request` where two parsers could read another value: for a name that is repeated or has other letter case.
+ * Compares a body with its shape while `json-object.ts` reads it, and overwrites with blanks what must not be sent. It keeps only the names
+ * of open objects, whose number the shape bounds. Throws `RefusedField` for what the shape does not have, and `invalid_request` where two
+ * parsers could read another value: for a name that is repeated or has other letter case.
  */
 export class ShapeReader {
   readonly #bytes: Buffer
@@ -59,7 +59,7 @@ export class ShapeReader {
   #depth = 0
   /** Open lists and objects inside a value that is not inspected. */
   #skipped = 0
-  /** Of the current value. */
+  /** Shape of the current value. */
   #shape: Shape = {}
   #valueAt = 0
 
@@ -143,7 +143,7 @@ export class ShapeReader {
     const frame = this.#top()
     if (!frame.object) return
     const { shape, name } = frame
-    // Of a list or an object the beginning is not kept.
+    // The beginning of a list or an object is not kept.
     if (shape.isCut) return this.#cut(frame, end)
     if (shape.onlyEmpty !== undefined) {
       if (!this.#isEmpty(frame, end)) throw this.#refused(`is not served: ${shape.onlyEmpty}`)
@@ -238,7 +238,7 @@ function kindFault(shape: Shape): string {
   return `must be ${kinds.join(' or ')}`
 }
 
-/** A name of a client's choice, for people. */
+/** A client's name for a thing, shortened for a message. */
 function told(name: string): string {
   const text = name.length > toldNameMax ? `${name.slice(0, toldNameMax)}…` : name
   return text.replaceAll(/[\s\p{C}]/gu, '\ufffd')

@@ -60,7 +60,7 @@ test('upstream: final statuses are forwarded at once, transient ones after the r
 test('upstream: a silent API is 504, one that breaks off breaks off the answer', async () => {
   await using silent = await GatewaySetup.create(() => {}, { upstreamFirstByteMs: 100 })
   assert.equal((await silent.post(messages, hello)).status, 504)
-  // It may have been at work.
+  // The model may have been working.
   assert.deepEqual([(await silent.recorded()).estimated, silent.requests.length, silent.logged], [true, 1, []])
   await using stuck = await GatewaySetup.create((_request, response) => void response.writeHead(200).write('begin'), {
     upstreamIdleMs: 100,

@@ -16,8 +16,8 @@ export interface UpstreamCall {
   pieces: readonly Buffer[]
   byteCount: number
   /**
-   * Called when the call is given up, by its signal or after a timeout, while the model API has the whole request and has
-   * answered nothing for so long: it may be at work, and then wants its price.
+   * Called when the call is given up, by its signal or after a timeout, while the model API has the whole request and has answered nothing
+   * for `silentMs`: it may be working, and charges for that.
    */
   onUnanswered: (silentMs: number) => void
 }

@@ -43,7 +43,7 @@ const openai = {
     apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
 } as const
 
-/** By request path. */
+/** Wires by request path. */
 export const wires: Readonly<Record<string, Wire>> = {
   '/anthropic/v1/messages': {
     name: 'anthropic-messages',

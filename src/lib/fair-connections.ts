@@ -7,7 +7,7 @@ import type { Socket } from 'node:net'
  */
 export class FairConnections {
   readonly #max: number
-  /** Those of each owner, the oldest first. */
+  /** Connections of each owner, the oldest first. */
   readonly #byOwner = new Map<string, Set<Socket>>()
   #count = 0
 
@@ -29,7 +29,7 @@ export class FairConnections {
     return true
   }
 
-  /** Ends the oldest connection of the owner with the most, if that has more than the new one would give the other. */
+  /** Ends the oldest connection of the owner with the most, if that has more than the new connection's owner will have. */
   #makeRoom(ownCount: number): boolean {
     let most: { owner: string; sockets: Set<Socket> } | undefined
     for (const [owner, sockets] of this.#byOwner) {

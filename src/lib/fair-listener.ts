@@ -7,9 +7,9 @@ import type { Log } from './log.ts'
 interface FairListenerOptions {
   http: ServerOptions
   connectionsMax: number
-  /** Whose a peer address is; strangers together count as one owner. */
+  /** The owner of a peer address. All unknown addresses together count as one owner. */
   ownerAt: (peerAddress: string) => string | undefined
-  /** `owner`: of the connection, as it was when it was made; its address may have another owner by then. */
+  /** `owner`: that of the connection when it was made. Its address may have another owner since. */
   handle: (request: IncomingMessage, response: ServerResponse, owner: string | undefined) => Promise<void>
   log: Log
 }
@@ -31,7 +31,7 @@ export class FairListener {
       this.#handling.add(handled)
     }
     this.#server = createServer(http, serve)
-    // Node would answer it by itself, past all bounds.
+    // Otherwise Node answers an unknown `Expect` by itself, past all bounds.
     this.#server.on('checkExpectation', serve)
     const connections = new FairConnections(connectionsMax)
     this.#server.on('connection', (socket: Socket) => {

@@ -5,7 +5,7 @@ export interface ImageReference {
   repository: string
   /** `latest` where the reference has neither a tag nor a digest. */
   tag?: string
-  /** `sha256:` and 64 hexadecimal digits. It decides where there is a tag too. */
+  /** `sha256:` and 64 hexadecimal digits. It goes before a tag. */
   digest?: string
 }
 
@@ -16,7 +16,7 @@ const componentPattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
 const tagPattern = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/
 export const digestPattern = /^sha256:[0-9a-f]{64}$/
 
-/** Undefined for what is no reference with a registry in front. Nothing is added to it, so `alpine` is none. */
+/** Undefined for text without a registry in front, such as `alpine`: no default registry is added. */
 export function parseImageReference(text: string): ImageReference | undefined {
   if (text.length > lengthMax) return undefined
   const [path = '', digest, ...rest] = text.split('@')

@@ -23,7 +23,7 @@ export interface JsonObject {
 const depthMax = 1000
 
 export interface ReadLimits {
-  /** Of the outermost object. */
+  /** Most fields of the outermost object. */
   fieldsMax: number
   nameBytesMax: number
   /** Read per iteration of the event loop. */
@@ -35,9 +35,9 @@ export interface ReadLimits {
 /** Many times the fields of any API of models; a slice is less than five milliseconds of work, whatever the bytes are. */
 const defaultLimits: ReadLimits = { fieldsMax: 1000, nameBytesMax: 1000, sliceBytes: 32 * 1024 }
 
-/** Told of everything in the order of the bytes, at all depths. What its methods throw ends the reading. */
+/** Called for each name and value in the order of the bytes, at all depths. A throw ends the reading. */
 export interface JsonVisitor {
-  /** Of a field, with its quotes. */
+  /** Name of a field, with its quotes. */
   name(start: number, end: number): void
   /** A value begins with this byte. */
   begin(byte: number, at: number): void
@@ -50,10 +50,9 @@ export interface JsonVisitor {
 }
 
 /**
- * The one reader of JSON whose bytes are all there (an answer that passes by is `protocol/answer-scanner.ts`). Checks as strictly as
- * `JSON.parse` that the bytes are a JSON object, and finds its fields. It creates no other values, so a body of
- * millions of values costs no memory, and it yields between slices. `visitor` may change bytes that it was told of. Throws
- * `invalid_request`, and what the visitor throws.
+ * The one reader of JSON that is whole in memory (`protocol/answer-scanner.ts` reads passing answers). Checks as strictly as `JSON.parse`
+ * that the bytes are a JSON object, and finds its fields. It creates no other values, so a body of millions of values costs no memory, and
+ * it yields between slices. `visitor` may change bytes that it has got. Throws `invalid_request`, and what the visitor throws.
  */
 export async function readJsonObject(
   bytes: Buffer,
@@ -240,7 +239,7 @@ function numberEnd(bytes: Buffer, from: number): number {
   return at
 }
 
-/** No number that anybody sends has more; each is read at once. */
+/** More than any client's number has. A number is read without a yield. */
 const digitsMax = 10_000
 
 /** The offset after one or more digits. */

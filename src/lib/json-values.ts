@@ -9,7 +9,7 @@ const limits: ReadLimits = { fieldsMax: Infinity, nameBytesMax: 64 * 1024, slice
 const shortBytes = 64 * 1024
 /** A longer text is decoded in parts. */
 const partBytes = 256 * 1024
-/** Of `\\uXXXX`. */
+/** Bytes of `\\uXXXX`. */
 const escapeBytesMax = 6
 
 type Holder = Record<string, unknown> | unknown[]
@@ -17,14 +17,14 @@ type Holder = Record<string, unknown> | unknown[]
 interface LongText {
   holder: Holder
   key: string | number
-  /** Stands in its place. */
+  /** Stands in the place of the text. */
   mark: object
   start: number
   end: number
 }
 
 export interface JsonBounds {
-  /** Of all depths together: a value takes many times its bytes. */
+  /** Most values of all depths together: a value takes many times its bytes. */
   valuesMax: number
   depthMax: number
   /** Fields of one object: each costs many times what an item of a list does. */
@@ -65,7 +65,7 @@ export async function parseJson(bytes: Buffer, bounds = noBounds): Promise<unkno
 class ValueCounter implements JsonVisitor {
   readonly #bounds: JsonBounds
   #valueCount = 0
-  /** Of each open object, by depth. */
+  /** Number of fields of each open object, by depth. */
   readonly #fieldCounts: number[] = []
   #depth = 0
 
@@ -104,7 +104,7 @@ class ValueBuilder extends ValueCounter {
   readonly longTexts: LongText[] = []
   readonly #bytes: Buffer
   readonly #holders: Holder[] = [this.root]
-  /** Of the value that comes next in an object, per open holder. */
+  /** Name of the next value in an object, per open holder. */
   readonly #names: string[] = []
   #valueAt = 0
   #hasClosed = false
@@ -139,7 +139,7 @@ class ValueBuilder extends ValueCounter {
   }
 
   override end(end: number, isText: boolean): void {
-    // Of the list or object that has just been closed.
+    // This is the end of a list or an object.
     if (this.#hasClosed) {
       this.#hasClosed = false
       return
@@ -167,7 +167,7 @@ class ValueBuilder extends ValueCounter {
   }
 }
 
-/** As a field of its own, whatever its name is. */
+/** Defines an own field also for `__proto__`. */
 function put(holder: Holder, key: string | number, value: unknown): void {
   if (Array.isArray(holder)) holder[key as number] = value
   else if (key !== '__proto__') holder[key] = value
@@ -192,7 +192,7 @@ function characterBefore(bytes: Buffer, from: number, at: number): number {
     if (bytes[slash] !== backslash) continue
     let first = slash
     while (first > from && bytes[first - 1] === backslash) first -= 1
-    // Of two in a row the second is the escaped one.
+    // The second of two backslashes in a row is the escaped one.
     const begins = (slash - first) % 2 === 0 ? slash : slash - 1
     const length = bytes[begins + 1] === 0x75 ? escapeBytesMax : 2
     if (begins + length > at) return begins

@@ -42,7 +42,7 @@ export class UrlSigner {
   /** Undefined when the signature holds. Claims may come from the URL too. */
   faultOf(claims: readonly string[], { expires, signature, maxBytes }: SignedParameters): SignatureFault | undefined {
     if (expires === undefined || signature === undefined) return 'signature_invalid'
-    // Before the signature: it holds for any fields that join to the same text.
+    // Before the signature, which other fields that join to the same text would match too.
     if (!isNumber.test(expires) || !isNumber.test(maxBytes || '0')) return 'signature_invalid'
     if (claims.some((claim) => claim.includes('\0'))) return 'signature_invalid'
     // The signature first: never read the rest of a forged URL.

@@ -1,4 +1,4 @@
-/** Beyond it the least recently used bucket is dropped, which at worst refills it. */
+/** Beyond this number the least recently used bucket is dropped, which at worst refills it. */
 const bucketsMax = 10_000
 
 export interface TokenBucketOptions {

@@ -37,7 +37,7 @@ function textOf({ message, code, details }: AtollError): string {
   return [code === undefined ? message : `${code}: ${message}`, ...facts].join('\n')
 }
 
-/** Tells the last line of what was reported, now and then; nothing to a caller that did not ask. */
+/** Sends the last reported line, at most once per interval, to a caller that asked for progress. */
 function progressOf(
   progressToken: string | number | undefined,
   send: (params: { progressToken: string | number; progress: number; message: string }) => Promise<void>,

@@ -30,15 +30,15 @@ interface ToolHints {
   openWorldHint: boolean
 }
 
-/** It reads. */
+/** The tool only reads. */
 export const reads: ToolHints = hints({ readOnlyHint: true, idempotentHint: true })
-/** It makes something new each time. */
+/** The tool makes something new each time. */
 export const makes: ToolHints = hints({})
-/** A repeat changes nothing more. */
+/** A repeat of the call changes nothing more. */
 export const sets: ToolHints = hints({ idempotentHint: true })
-/** It removes or overwrites, and a repeat changes nothing more. */
+/** The tool removes or overwrites, and a repeat changes nothing more. */
 export const removes: ToolHints = hints({ destructiveHint: true, idempotentHint: true })
-/** It does whatever its arguments say, to a machine with a way to the internet. */
+/** The tool does whatever its arguments say, to a machine with a way to the internet. */
 export const runsAnything: ToolHints = hints({ destructiveHint: true, openWorldHint: true })
 
 function hints(some: Partial<ToolHints>): ToolHints {

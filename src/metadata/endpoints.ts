@@ -4,7 +4,7 @@ import type { Sandbox, SandboxService } from '../sandbox/index.ts'
 
 export interface EndpointContext {
   sandboxes: Pick<SandboxService, 'readOfCaller' | 'scaling' | 'usage'>
-  /** Of the server. */
+  /** Region of the server. */
   region: string
 }
 

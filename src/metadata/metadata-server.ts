@@ -17,7 +17,7 @@ export interface MetadataOptions extends EndpointContext {
 }
 
 const defaultLimits = {
-  /** Of one sandbox. Beyond it an answer is 429 and closes its connection; packet rules bound new ones. */
+  /** Requests of one sandbox. Beyond this an answer is 429 and closes its connection; packet rules bound new ones. */
   requestsPerSecond: 10,
   requestBurst: 50,
   answerMs: 5_000,
@@ -26,7 +26,7 @@ const defaultLimits = {
   connectionsMax: 4_096,
 }
 
-/** How sandboxes name the service. A page that was led here by the DNS of its own name (rebinding) has another. */
+/** Host names of the service. A page that reaches it by DNS rebinding sends another one. */
 const ownHosts = new Set(['169.254.169.254', '169.254.169.254:80'])
 /** Only a page in a browser, or a proxy that somebody else uses, sends one of these. */
 const foreignHeaders = ['origin', 'forwarded', 'x-forwarded-for'] as const
@@ -38,8 +38,8 @@ interface Answer {
 }
 
 /**
- * Answers sandboxes about themselves. Who asks is known by the address alone, which the packet rules make true; nothing that a request
- * says counts. Sandboxes are hostile clients.
+ * Answers sandboxes about themselves. The peer's address alone identifies a sandbox, and packet rules keep it true; nothing in a request
+ * counts. Sandboxes are hostile clients.
  */
 export class MetadataServer {
   readonly #options: MetadataOptions
@@ -76,7 +76,7 @@ export class MetadataServer {
 
   async #take(request: IncomingMessage, response: ServerResponse, sandboxId: string | undefined): Promise<void> {
     const { socket } = request
-    // What was sent behind a refused request has come with it.
+    // Requests behind a refused one may have been read along with it.
     if (this.#refused.has(socket) || socket.destroyed) return
     const waitMs = sandboxId === undefined ? 0 : this.#requests.take(sandboxId)
     if (sandboxId === undefined || waitMs > 0) {
@@ -87,7 +87,7 @@ export class MetadataServer {
           ? { status: 404, body: 'not a sandbox' }
           : { status: 429, body: 'too many requests', headers: wait }
       send(response, refusal, true)
-      // Requests behind this one would be read as fast as they come until the answer, which waits for those to the ones before, has left.
+      // Otherwise further requests would be read without a limit until this answer, which waits for earlier ones, has left.
       socket.pause()
       return
     }

@@ -5,7 +5,7 @@ import type { PreviewTarget } from '../sandbox/index.ts'
 
 /** Query parameters in which the API takes a key or a token. */
 const keyParameters = new Set(['api_key', 'token'])
-/** One of them, and a character. */
+/** Length of the shortest parameter with a value. */
 const parameterLengthMin = 'token=x'.length
 
 /**
@@ -78,7 +78,7 @@ function withoutScheme(value: string): string {
   return value.replace(/^Bearer +/i, '')
 }
 
-/** Of a text in which only letters of ASCII matter, such as those of a credential: others may stay encoded. Nothing is thrown. */
+/** Decodes ASCII characters, which are all that a credential has. Other characters may stay encoded. Never throws. */
 function plainDecoded(text: string): string {
   if (!text.includes('%')) return text
   return text.replaceAll(/%([0-7][0-9a-f])/gi, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 16)))
@@ -95,7 +95,7 @@ function decoded(text: string): string {
 /** A list without items that look like credentials, or undefined when none is left. */
 function strippedList(value: string, separator: string, textOf: (item: string) => string): string | undefined {
   const isCredential = (item: string) => looksLikeCredential(plainDecoded(textOf(item).trim().replaceAll('"', '')))
-  // Encoded or not, an item with one is no shorter than it.
+  // An item with a credential, encoded or not, is at least this long.
   const kept = withoutItems(value, separator, credentialLengthMin, isCredential)
   return kept === value ? value : kept?.trim()
 }

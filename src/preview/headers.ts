@@ -86,7 +86,7 @@ export function framing({ method, headers }: IncomingMessage): string[] {
   return length === undefined ? [] : ['Content-Length', length]
 }
 
-/** Whether the client waits for a word of the server inside before it sends the body (RFC 9110 § 10.1.1). HTTP/1.0 does not know it. */
+/** Whether the client waits for `100 Continue` before it sends the body (RFC 9110 § 10.1.1). HTTP/1.0 does not know it. */
 export function expectsContinue({ headers, httpVersion }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersion === '1.1'
 }

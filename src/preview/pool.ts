@@ -29,9 +29,9 @@ interface ConnectionOptions {
  */
 export class PreviewAgent extends Agent {
   readonly #dial: Dial
-  /** By name. */
+  /** Connections in use or being dialled, by name. */
   readonly #permits = new Semaphore({ permitsPerKey: connectionsMax })
-  /** By organisation. */
+  /** Idle connections, by organisation. */
   readonly #idle = new Semaphore(idlePermits)
   #isClosed = false
 
@@ -68,7 +68,7 @@ export class PreviewAgent extends Agent {
     if (this.#permits.users(name) >= connectionsMax + waitingMax) {
       throw new ServiceError('unavailable', `${waitingMax} requests wait for port ${target.port} already`)
     }
-    // A request whose client has left would wait, and then dial, for nobody.
+    // A request whose client has left must neither wait nor dial.
     const release = await this.#permits.acquire({ key: name, signal: gone })
     let stream: Duplex
     try {
@@ -138,13 +138,13 @@ export class PreviewAgent extends Agent {
 
 const nameOf = new WeakMap<Duplex, string>()
 const ownerOf = new WeakMap<Duplex, string>()
-/** What ends the time in which a connection is idle. */
+/** Functions that end the idle time of a connection. */
 const idleOf = new WeakMap<Duplex, () => void>()
 const frozen = new WeakMap<object, FreezeReason>()
 
 /**
  * Discards what can no longer be written. A server that answers without reading the body and closes resets the connection for writes, and
- * the error of a write would destroy the stream with the answer that waits in it. The read side tells the end of the connection.
+ * the error of a write would destroy the stream with the answer that waits in it. The read side reports the end of the connection.
  */
 function keepReadable(stream: Duplex): void {
   /* oxlint-disable no-underscore-dangle -- the names that Node gives to what a stream implements */

@@ -36,7 +36,7 @@ export function forward(job: Forward, isRepeat = false): void {
     // `PreviewAgent` reads them; the type of the options lacks them.
     ...({ target, gone: gone.signal } as object),
   })
-  // The client has left. The connection of a whole answer may still take the rest of the request.
+  // Aborts when the client has left. After a whole answer the connection may still carry the rest of the request.
   const abort = () => {
     if (response.writableFinished) return
     gone.abort()
@@ -81,7 +81,7 @@ function sendBack(
   isContinued: boolean,
 ): void {
   const headers = answerHeaders(answer, previewHost)
-  // Whether a client sends a body after all that it was not asked for cannot be known.
+  // The client may send its body all the same, so the connection cannot carry another request.
   if (!isContinued) headers.push('Connection', 'close')
   try {
     response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? '', headers)

@@ -1,20 +1,20 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http'
 
-/** After a whole answer: how long a server inside may leave the rest of a body unread, and how long a rest that nobody takes is discarded. */
+/** After a whole answer: how long a server inside may leave the rest of a body unread, and how long an untaken rest is discarded. */
 const lingerMs = 10_000
 
 /**
  * Streams the body of a request into the sandbox. A server inside may answer before it has read the body, or without ever reading it
  * (RFC 9112 § 9.6). A client that sends first and reads then would hang if its body were left unread, so the body has one of these states:
  *
- * - forwarded, as long as the server inside keeps its connection, also behind its answer: it may have said yes to what is still to come;
+ * - forwarded, as long as the server inside keeps its connection, also after its answer: it may have accepted what is still to come;
  * - discarded, from the end of that connection on;
  * - cut off with the client's connection, when the answer is out and nothing has taken the rest for `lingerMs`.
  */
 export function sendBody(request: IncomingMessage, response: ServerResponse, upstream: ClientRequest): void {
   request.on('error', () => upstream.destroy())
   request.pipe(upstream)
-  // `node:http` stops to report that a connection drains when its answer is whole.
+  // `node:http` no longer reports `drain` after a whole answer.
   upstream.once('socket', (socket) => {
     const onDrain = () => (upstream.writableNeedDrain ? upstream.emit('drain') : undefined)
     socket.on('drain', onDrain)

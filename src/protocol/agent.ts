@@ -24,13 +24,13 @@ export const agentLineDepthMax = 64
 /** Most values in one line of the agent: a line of nothing but `{}` would take sixteen times its length in memory. */
 export const agentLineValuesMax = 5000
 
-/** Longest event of the agent. A service makes its JSON again for each place that it goes to. */
+/** Longest event of the agent. The JSON of an event is made again for each destination. */
 export const agentEventBytesMax = 1024 * 1024
 
 const lineBounds: JsonBounds = { valuesMax: agentLineValuesMax, depthMax: agentLineDepthMax, fieldsMax: 1000 }
-/** `JSON.parse` and what follows take less than some milliseconds for it, whatever is in it. */
+/** A line of this length is parsed and checked within some milliseconds, whatever it holds. */
 const shortLineBytes = 8 * 1024
-/** Of a text, made storable at once. */
+/** Characters of a text that are made storable at once. */
 const partChars = 256 * 1024
 
 /** Environment of the agent process. The token belongs to the session; no model key enters a sandbox. */
@@ -81,7 +81,7 @@ const configureCommandSchema = z.object({
   cwd: absolutePath.default('/workspace/app'),
   /** Calls of the model in one turn. */
   maxTurns: z.int().min(1).max(10_000).optional(),
-  /** Of the model, in US dollars. Without it the harness reports the cost, if it knows it. */
+  /** Price of the model, in US dollars. Without it the harness reports the cost, if it knows it. */
   price: price.optional(),
   /** Holds the conversation and the journal of turns. */
   stateDir: absolutePath.default('/workspace/agent/.atoll'),
@@ -148,7 +148,7 @@ const boundFaults: Record<keyof JsonBounds, string> = {
   fieldsMax: `an object with more than ${lineBounds.fieldsMax} fields`,
 }
 
-/** The same of a short line, at once. */
+/** Like `readAgentEvent`, at once, for a short line. */
 export function parseAgentEvent(line: string): ParsedLine<AgentEvent> {
   return parseLine(line, agentEventSchema)
 }

@@ -1,9 +1,9 @@
 import { backslash, closeList, closeObject, colon, comma, isBlank, openList, openObject, quote } from '../lib/json.ts'
 
-/** What the usage of an answer is read from: the few fields that `usage-tap.ts` looks at, with the same names and places. */
+/** The few fields of an answer that `usage-tap.ts` reads the usage from, with the same names and places. */
 export interface ScannedAnswer {
   value: Record<string, unknown>
-  /** Of the texts that the model has written. */
+  /** Bytes of the texts that the model has written. */
   textBytes: number
 }
 
@@ -11,9 +11,9 @@ export interface ScannedAnswer {
 export const framing = new Set(['type', 'role', 'stop_reason', 'finish_reason'])
 
 const depthMax = 1000
-/** Longer names are none that is looked for. */
+/** No name that is looked for is longer. */
 const keyBytesMax = 32
-/** Of one value that is kept. A longer one counts as absent. */
+/** Bytes of one value that is kept. A longer one counts as absent. */
 const keptBytesMax = 16 * 1024
 
 /**
@@ -41,7 +41,7 @@ export class AnswerScanner {
   /** After a backslash: 1; within the digits of `\u`: 2 and more. */
   #escape = 0
   #unit = 0
-  /** The field at this depth is no text of the model, or 0. */
+  /** Depth of the field that is no text of the model, or 0. */
   #framingDepth = 0
   #kept: { path: string; depth: number; parts: Buffer[]; bytes: number; from: number } | undefined
 
@@ -61,7 +61,7 @@ export class AnswerScanner {
     if (this.#kept) this.#keep(bytes, bytes.length)
   }
 
-  /** Undefined for what is no whole object. */
+  /** Undefined unless the bytes were a whole object. */
   end(): ScannedAnswer | undefined {
     if (this.#isBroken || this.#depth > 0 || this.#inString || !this.#hasClosed) return undefined
     return { value: this.#value, textBytes: this.#textBytes }
@@ -147,7 +147,7 @@ export class AnswerScanner {
     this.#kept = { path, depth: this.#depth, parts: [], bytes: 0, from: at }
   }
 
-  /** Of many choices one says as much as all: whether there is one, and whether one has ended. */
+  /** Keeps only whether there is a choice and whether one has ended: further choices say no more. */
   #beginChoice(depth: number, byte: number | undefined): void {
     if (depth === 1) {
       if (byte === openList) this.#value['choices'] = []
@@ -207,7 +207,7 @@ export class AnswerScanner {
       return
     } else this.#count(1)
     this.#escape = 0
-    // A name with an escape is none that is looked for.
+    // No name that is looked for has an escape.
     if (this.#isKey) this.#keyBytes = keyBytesMax + 1
   }
 

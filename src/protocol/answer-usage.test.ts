@@ -50,7 +50,7 @@ test("usage: OpenAI's cached tokens are part of the input, on both wires", () =>
   assert.deepEqual(usageOf('openai-completions', { usage: chat }), reported)
   const response = { usage: { input_tokens: 100, input_tokens_details: details, output_tokens: 9 } }
   assert.deepEqual(usageOf('openai-responses', { type: 'response.completed', response }), reported)
-  // What DeepSeek calls it.
+  // DeepSeek's name for it.
   const hit = { prompt_tokens: 100, prompt_cache_hit_tokens: 60, completion_tokens: 9 }
   assert.deepEqual(usageOf('openai-completions', { usage: hit }), { ...reported, cacheWriteTokens: 0 })
 })

@@ -100,14 +100,14 @@ export const entrySchema = statSchema.extend({ name: z.string().min(1).max(1024)
 export const readSchema = okSchema.extend({
   stat: statSchema,
   length: integer,
-  /** Another text for another file or other contents. */
+  /** Differs for another file or other contents. */
   version: z.string().max(256),
 })
 /** `bytes`: of the continued upload. */
 export const writeSchema = okSchema.extend({ bytes: integer })
 /** With `paused` the upload can be continued under that token. */
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
-/** Nobody needs more, and all of them are checked at once. */
+/** More than any sandbox needs. All of them are checked at once. */
 const portsMax = 16_384
 
 export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(portsMax) })

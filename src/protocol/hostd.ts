@@ -2,7 +2,7 @@ import { z } from 'zod'
 
 /**
  * The wire between the server and hostd, its helper on the same host (`hostd/src/protocol/`). Frames go both ways: a length of 32 bits,
- * big-endian, then one line of JSON, and behind the line of an answer what a program wrote. The first frame of each side is its
+ * big-endian, then one line of JSON. The line of an answer is followed by the output of a program. The first frame of each side is its
  * greeting. One request may also be the argument of a process of its own (`atoll-hostd perform`).
  */
 
@@ -68,12 +68,12 @@ const toolRequests = [
   request('mount-volume', { source: path, target: path, range, readOnly: z.boolean() }),
   request('raise-inode-numbers', { dir: path, from: integer }),
   request('remove-folders', { dirs: somePaths }),
-  /** Tells `replaced`, or `held` where one of them is in use. */
+  /** Answers `replaced`, or `held` if one of the files is in use. */
   request('replace-files', { process, source: path, files: somePaths, groups: somePaths }),
   request('show-limits', { process, source: path, owner: uint32 }),
   request('snapshot-subvolume', { from: path, path, writable: z.boolean() }),
   request('write-fork-generation', { process, owner: uint32, value: z.string().regex(/^[0-9a-fA-F]{32}$/) }),
-  /** Tells how many there were, as do the next ones that end something. */
+  /** Answers how many there were, as do the next requests that end something. */
   request('await-dumps', { runcRoot: path, timeoutMs: integer }),
   request('await-unconnected', { pid }),
   request('check-dump', {
@@ -86,14 +86,14 @@ const toolRequests = [
   request('empty-robust-lists', { groups: somePaths }),
   request('end-criu', { dirs: somePaths, lazyPages: z.boolean() }),
   request('end-tools', { paths: somePaths }),
-  /** Tells `frozen` or `vfork`. */
+  /** Answers `frozen` or `vfork`. */
   request('freeze', { groups: somePaths }),
   request('hold-back', { first: pid, hooks: path, groups: somePaths }),
-  /** Tells five numbers, see `hostd/src/reserve.rs`. */
+  /** Answers five numbers, see `hostd/src/reserve.rs`. */
   request('reserve-space', { pool: path, file: path, aheadBytes: integer, chunkBytes: integer, leaveBytes: integer }),
-  /** Tells how many bytes. */
+  /** Answers a number of bytes. */
   request('share-pages', { like: path, dir: path }),
-  /** Tells a line of JSON. */
+  /** Answers a line of JSON. */
   request('unpack-layer', {
     blob: path,
     bytesMax: integer,
@@ -109,30 +109,30 @@ const toolRequests = [
 const startProgram = request('start-program', {
   argv: z.array(text).min(1).readonly(),
   input: text,
-  /** Without pipes: what it leaves running must not hold one. */
+  /** Without pipes, which a process that it leaves running would hold. */
   detached: z.boolean(),
-  /** It has no mounts below `hide`, but those below `keep`. */
+  /** The program has no mounts below `hide`, but those below `keep`. */
   hide: path.optional(),
   keep: path.optional(),
-  /** Folders of the control group that it is in. */
+  /** Folders of the control group of the program. */
   groups: paths,
 })
 
 export const hostdRequestSchema = z.discriminatedUnion('op', [
   ...toolRequests,
   startProgram,
-  /** Of the request with the same id. */
+  /** Kills the program of the request with the same id. */
   request('kill-program', {}),
   /** The answer is a socket on the channel of `child_process`. */
   request('connect-port', { process, port: z.int().min(0).max(0xffff) }),
   request('await-exit', { process }),
-  /** On the socket of the relay, as the next one; the answer is an error number of 32 bits. */
+  /** Comes on the socket of the relay, as does the next one. The answer is an error number of 32 bits. */
   request('connect-guest', { path }),
   request('cut-guest', { path }),
 ])
 export type HostdRequest = z.infer<typeof hostdRequestSchema>
 
-/** What the server asks of hostd beside connections and ends of processes. */
+/** Requests of the server beside connections and ends of processes. */
 export type HostToolRequest = z.infer<(typeof toolRequests)[number]>
 export type ProgramRequest = z.infer<typeof startProgram>
 
@@ -143,7 +143,7 @@ export const hostdAnswerSchema = z.strictObject({
   status: z.enum(['exited', 'signalled', 'not_started', 'too_much']),
   /** Exit status, signal number, or error number. */
   code: z.int(),
-  /** Of what follows; the rest is standard error. */
+  /** Bytes of standard output in what follows; the rest is standard error. */
   stdoutBytes: integer,
 })
 

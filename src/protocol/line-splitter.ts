@@ -3,13 +3,13 @@ import { agentLineBytesMax } from './agent.ts'
 const noBytes = Buffer.alloc(0)
 const newline = 10
 
-/** Of a line that is too long, to tell what it was. */
+/** Bytes kept of a line that is too long, to identify it. */
 const headBytes = 256
 
 /** One line of a byte stream, or the fact that one was too long and was dropped, with its beginning. */
 export type SplitLine = { type: 'line'; text: string; endOffset: number } | LongLine
 
-/** The same before it is decoded. Nothing changes the bytes any more. */
+/** A line before it is decoded. Its bytes do not change any more. */
 export type RawLine = { type: 'line'; bytes: Buffer; endOffset: number } | LongLine
 
 interface LongLine {

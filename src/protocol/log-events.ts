@@ -74,7 +74,7 @@ export type LogEventData<Type extends LogEventType> = z.output<(typeof logEventD
 
 export const logEventTypes = Object.keys(logEventData) as [LogEventType, ...LogEventType[]]
 
-/** Who has asked for the change. `server`: nobody but the server itself. */
+/** Who has asked for the change. `server`: the server itself. */
 export const logActor = z
   .object({
     type: z.enum(['key', 'token', 'agent', 'sandbox', 'server']).meta({
@@ -85,7 +85,7 @@ export const logActor = z
   })
   .meta({ id: 'EventActor' })
 
-/** What has led to the change. */
+/** Causes of a change. */
 export const logCauses = [
   'request',
   'signed_url',

@@ -52,7 +52,7 @@ export class UsageTap {
   /** The current line, unless it is long. */
   readonly #held = Buffer.allocUnsafe(heldBytesMax)
   #heldBytes = 0
-  /** Of the current line when it is long. `foreign`: it is no event. */
+  /** Scanner of the current line when it is long. `foreign`: the line is no event. */
   #long: AnswerScanner | 'foreign' | undefined
   #foreignLines = 0
   #textBytes = 0
@@ -124,7 +124,7 @@ export class UsageTap {
     if (this.#long !== 'foreign') this.#long.push(rest)
   }
 
-  /** For the rest of a line of which all is held that can be. */
+  /** Scanner for the rest of a line that has filled `#held`. */
   #scanner(): AnswerScanner | 'foreign' {
     const isEvent = this.#held.subarray(0, prefix.length).equals(prefix)
     if (this.#isEventStream && !isEvent) return 'foreign'

@@ -7,7 +7,7 @@ import type { Log } from '../lib/log.ts'
 
 /** The limits of the database in `ATOLL_LIMITS`. */
 export interface DatabaseLimits extends StoreLimits {
-  /** Of all processes of the private PostgreSQL together. */
+  /** Memory of all processes of the private PostgreSQL together. */
   memoryMb: number
 }
 

@@ -78,7 +78,7 @@ test('configuration: faults of every kind are reported together', () => {
     ATOLL_REGISTRIES: '{"r.io":{"username":"a"}}',
     ATOLL_QUARANTINE_DAYS: '-1',
     ATOLL_ALLOW_QUARANTINE: 'yes',
-    // Refused, but given: it is not told that a key is missing as well.
+    // The URL is refused but given, so no missing key is reported.
     ANTHROPIC_BASE_URL: 'nowhere',
   }
   assert.throws(

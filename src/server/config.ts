@@ -181,7 +181,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
       sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs || undefined,
       quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs || undefined,
       apiKey: given.ATOLL_API_KEY,
-      /** Of sandboxes that ask for no user. */
+      /** User of sandboxes that ask for none. */
       defaultUser: given.ATOLL_DEFAULT_USER,
       publicUrl: given.ATOLL_PUBLIC_URL,
       databaseUrl: given.DATABASE_URL,

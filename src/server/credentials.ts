@@ -59,7 +59,7 @@ export async function signingSecret(dataDir: string): Promise<string> {
   } finally {
     await unlink(draft)
   }
-  // The name too: a secret that a loss of power takes back would end all addresses that it has signed.
+  // The name is synced too: if a loss of power took the secret back, every URL that it signed would fail.
   await syncFolder(dataDir)
   return (await readFile(path, 'utf8')).trim()
 }

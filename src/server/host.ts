@@ -8,7 +8,7 @@ const checksKeptMs = 10 * 60_000
 
 export interface HostReporterOptions {
   runtime: string
-  /** What the driver has tried at the start. */
+  /** Capabilities that the driver found at its start. */
   capabilities: () => DriverCapabilities
   inspect: () => Promise<CheckReport[]>
   diskSpace: () => Promise<{ bytes: number; availableBytes: number }>
@@ -59,7 +59,7 @@ export function createHostReporter(options: HostReporterOptions): () => Promise<
   }
 }
 
-/** Of the moment, as a full disk is not to be seen ten minutes later. */
+/** Measured at each call: a full disk must show at once, not ten minutes later. */
 function diskRows(report: DiskReport | undefined): HostReport['checks'] {
   if (report === undefined) return []
   const { state, reason, belowBytes, reserveBytes, errors } = report

@@ -11,7 +11,7 @@ const ownFolder = join(import.meta.dirname, '../../images')
 
 /**
  * The images that the operator offers to all organisations: a file `NAME.Dockerfile`, or `NAME.json` with a manifest as in
- * `POST /api/snapshots`, each. One of the operator's takes the place of one of Atoll's with its name. Throws a `ConfigError` with all faults.
+ * `POST /api/snapshots`, each. A definition of the operator replaces Atoll's of the same name. Throws a `ConfigError` with all faults.
  */
 export async function readDefinitions(operatorFolder: string, limits: ImageLimits): Promise<Definitions> {
   const faults: string[] = []
@@ -30,7 +30,7 @@ async function definitionsIn(folder: string, faults: string[]): Promise<Map<stri
     throw error
   })
   const found = new Map<string, Manifest>()
-  // Other files, such as notes, have their place there too.
+  // The folder may hold other files, such as notes.
   for (const file of names.filter((name) => /\.(Dockerfile|json)$/.test(name)).toSorted()) {
     const path = join(folder, file)
     const [, name = '', kind] = filePattern.exec(file) ?? []

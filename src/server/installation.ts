@@ -60,7 +60,7 @@ export async function openOwnStore(
   return { ...store, close, [Symbol.asyncDispose]: close }
 }
 
-/** There while a restore fills a data directory. */
+/** Exists while a restore fills a data directory. */
 export const restoringFile = 'restoring'
 
 /** Throws `unavailable` in a data directory that a restore has not completed. */
@@ -118,7 +118,7 @@ function refusal(places: Places, joined: string | undefined, found: string | und
   return new ServiceError('unavailable', lines.join('\n  '))
 }
 
-/** The database in words, without the password. */
+/** The database for a message, without the password. */
 export function databaseName({ dataDir, databaseUrl }: Places): string {
   if (databaseUrl === undefined) return `the private database in ${join(dataDir, 'db')}`
   const { host, pathname, searchParams } = new URL(databaseUrl)
@@ -137,7 +137,7 @@ export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   return lock
 }
 
-/** The same for a command that needs a stopped server. */
+/** Like `lockDataDir`, for a command that needs a stopped server. */
 export async function lockStopped(dataDir: string): Promise<AsyncDisposable> {
   try {
     return await lockDataDir(dataDir)

@@ -14,8 +14,8 @@ const tib = 1024 * gib
 type Bounds = readonly [lowest: number, highest: number]
 
 /**
- * The limits of `ATOLL_LIMITS` with their lowest and highest value. The bounds keep the defaults of a sandbox allowed and everything that
- * must fit into one line to the agent, or into memory, fitting. A limit without a row does not compile.
+ * The limits of `ATOLL_LIMITS` with their lowest and highest value. The bounds allow the defaults of a sandbox, and keep what is sent to
+ * the agent within one line, and all else within memory. A limit without a row does not compile.
  */
 export const limitBounds = {
   sandbox: {

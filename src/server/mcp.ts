@@ -6,10 +6,10 @@ import type { Log } from '../lib/log.ts'
 import { chosenTools, mcpServer } from '../mcp/index.ts'
 import type { Config } from './config.ts'
 
-/** Streams of change notices that are open at once. No tool ever changes, so nobody needs one. */
+/** Streams of change notices that are open at once. The tools never change, so no client needs one. */
 const subscriptionsMax = 16
 
-/** The MCP server at `/mcp`. Its tools call this server's own API with the key of the request, so they may what the key may. */
+/** The MCP server at `/mcp`. Its tools call this server's own API with the key of the request, so they can do what the key can. */
 export function createMcp({ url, version, log }: { url: () => string; version: string; log: Log }): McpPort {
   return async (request, { apiKey, body, tools: list }) => {
     const tools = toolsOf(list)

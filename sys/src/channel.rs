@@ -32,7 +32,7 @@ impl Channel {
         Channel(Mutex::new(fd))
     }
 
-    /// Hands a TCP socket, which must not block, to the server, as the one of this request.
+    /// Hands a TCP socket to the server as the answer to this request. The socket must be non-blocking.
     pub fn send(&self, id: u32, socket: &impl AsRawFd) -> io::Result<()> {
         let line = format!("{{\"cmd\":\"NODE_HANDLE\",\"type\":\"net.Socket\",\"msg\":{{\"id\":{id}}}}}\n");
         let channel = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -63,7 +63,7 @@ pub fn send_with_socket(channel: RawFd, bytes: &[u8], socket: &impl AsRawFd) -> 
     }
 }
 
-/// The server acknowledges each socket. Unread, this would fill the channel.
+/// The server acknowledges each socket. Unread acknowledgements would fill the channel.
 fn drop_acknowledgements(channel: RawFd) {
     let mut buffer = [0u8; 4096];
     // SAFETY: the kernel writes at most as many bytes as the buffer has.

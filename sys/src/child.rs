@@ -29,7 +29,7 @@ pub fn join_groups(command: &mut Command, members: Vec<File>) {
 }
 
 fn lead_group() -> io::Result<()> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     done(unsafe { libc::setpgid(0, 0) })
 }
 
@@ -45,7 +45,7 @@ pub struct ChildSetup {
 }
 
 impl ChildSetup {
-    /// Has the program of a command become that.
+    /// Applies the setup in the child of a command.
     pub fn apply_to(self, command: &mut Command) {
         // SAFETY: the closure runs in the child after fork(2); it only makes system calls on memory that was made before.
         unsafe { command.pre_exec(move || self.apply()) };

@@ -1,4 +1,4 @@
-//! Entries of a folder by name: what is made in one folder, without a link followed or a mount crossed.
+//! Opens and makes entries of a folder by name, without following a link or crossing a mount.
 
 use crate::done;
 use crate::folder::{c_name, Folder};
@@ -15,7 +15,7 @@ pub const S_IFCHR: u32 = 0o020000;
 const LINK_BYTES_MAX: usize = 4096;
 
 impl Folder {
-    /// What the name stands for, a link itself, without the right to read it. `path` has no link and no `..` in it.
+    /// Opens an entry, a link itself, without the right to read it. `path` has no link and no `..` in it.
     pub fn look(&self, path: &OsStr) -> io::Result<File> {
         self.open_below(path, O_PATH | O_NOFOLLOW, 0).map(File::from)
     }
@@ -38,7 +38,7 @@ impl Folder {
         }
     }
 
-    /// Where the link of this name leads.
+    /// The target of a link.
     pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
         let name = c_name(name)?;
         let mut target = vec![0u8; LINK_BYTES_MAX];
@@ -84,7 +84,7 @@ impl Folder {
         done(unsafe { libc::fchownat(self.raw(), name.as_ptr(), uid, gid, AT_SYMLINK_NOFOLLOW) })
     }
 
-    /// Not of a link.
+    /// `name` must be no link: a link would be followed.
     pub fn change_mode(&self, name: &OsStr, mode: u32) -> io::Result<()> {
         let name = c_name(name)?;
         // SAFETY: the name ends with NUL and lives as long as this call.
@@ -101,7 +101,7 @@ impl Folder {
 }
 
 pub fn change_file_mode(file: &impl AsRawFd, mode: u32) -> io::Result<()> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     done(unsafe { libc::fchmod(file.as_raw_fd(), mode) })
 }
 
@@ -111,7 +111,6 @@ pub fn set_attribute(file: &impl AsRawFd, name: &[u8], value: &[u8]) -> io::Resu
     done(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
-/// Whether an attribute is there with this value.
 pub fn has_attribute(file: &impl AsRawFd, name: &[u8], value: &[u8]) -> bool {
     let name = CString::new(name).expect("constant");
     let mut found = vec![0u8; value.len() + 1];

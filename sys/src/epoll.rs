@@ -14,11 +14,11 @@ pub struct Epoll(OwnedFd);
 
 impl Epoll {
     pub fn new() -> io::Result<Epoll> {
-        // SAFETY: it has no pointers, and its result is a new descriptor.
+        // SAFETY: the call has no pointers, and its result is a new descriptor.
         unsafe { owned(libc::epoll_create1(EPOLL_CLOEXEC).into()) }.map(Epoll)
     }
 
-    /// Has `wait` tell of a descriptor by its key, until `remove`.
+    /// Makes `wait` return `key` when `fd` can be read, until `remove`.
     pub fn add(&self, fd: &impl AsRawFd, key: u64) -> io::Result<()> {
         self.control(EPOLL_CTL_ADD, fd, key)
     }

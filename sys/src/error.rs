@@ -16,7 +16,7 @@ pub enum Code {
     ReadOnly,
     /// More than a bound of the request allows.
     TooLarge,
-    /// A program that is needed.
+    /// A needed program is missing.
     NotInstalled,
     Failed,
 }
@@ -35,7 +35,7 @@ impl Code {
         }
     }
 
-    /// Of an error of the kernel, or of a reader with a bound.
+    /// The code of an error of the kernel, or of a reader with a bound.
     pub fn of(error: &io::Error) -> Code {
         match error.raw_os_error() {
             Some(crate::EBUSY) => Code::Busy,
@@ -86,7 +86,7 @@ impl Error {
         Error::with(Code::of(&error), format!("{what} {subject}: {error}"))
     }
 
-    /// The same with what it is about in front.
+    /// The same error with `about` in front.
     pub fn of(self, about: &str) -> Error {
         Error::with(self.code, format!("{about}: {}", self.message))
     }

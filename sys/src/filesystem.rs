@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io;
 use std::os::unix::io::AsRawFd;
 
-/// Of statfs(2): btrfs, ext2 to ext4, XFS, F2FS, ZFS, overlayfs, tmpfs, ramfs.
+/// The types of statfs(2): btrfs, ext2 to ext4, XFS, F2FS, ZFS, overlayfs, tmpfs, ramfs.
 const TRUE_SIZES: [u32; 8] =
     [0x9123_683E, 0xEF53, 0x5846_5342, 0xF2F5_2010, 0x2FC1_2FC1, 0x794C_7630, 0x0102_1994, 0x8584_58F6];
 
-/// Whether a file's size is what a reader gets. A file system that is not known here makes its files up when they are read.
+/// Whether a file's size is what a reader gets. An unknown file system may make the content of a file at each read.
 pub fn has_true_sizes(file: &File) -> bool {
     status(file).map_or(false, |found| TRUE_SIZES.contains(&(found.kind as u32)))
 }
 
-/// What programs without privileges can still write to the file system of a file.
+/// Bytes that programs without privileges can still write to the file system of a file.
 pub fn available_bytes(file: &impl AsRawFd) -> io::Result<u64> {
     status(file).map(|found| found.block_bytes as u64 * found.available_blocks)
 }

@@ -88,8 +88,8 @@ impl Folder {
     }
 }
 
-/// Opens a file without a way through the links of `/proc/PID/fd`: the kernel lets every thread of a process follow those of the
-/// process, to what other operations have open as another user. Such a way is ELOOP. ENOSYS before Linux 5.6.
+/// Opens a file, but not through a link of `/proc/PID/fd` (ELOOP): the kernel lets every thread of a process follow the links of the
+/// process, to what other operations have open as another user. ENOSYS before Linux 5.6.
 pub fn open_strictly(path: &Path, flags: c_int) -> io::Result<File> {
     open(libc::AT_FDCWD, path.as_os_str(), flags, 0, RESOLVE_NO_MAGICLINKS).map(File::from)
 }

@@ -1,5 +1,5 @@
-//! System calls that std lacks, each behind a safe function: all that the guest and hostd have of `unsafe`, but for some tests. What only hostd
-//! uses answers with an `Error` that names the object of the failed call.
+//! System calls that std lacks, each behind a safe function. All `unsafe` of the guest and hostd is here, but for some tests. Functions
+//! that only hostd uses answer with an `Error` that names the object of the failed call.
 
 #![warn(clippy::undocumented_unsafe_blocks)]
 
@@ -78,7 +78,7 @@ fn checked(status: c_long, what: &str, subject: impl fmt::Display) -> Result<(),
 ///
 /// # Safety
 ///
-/// What is not negative is a new descriptor, which nothing else closes.
+/// A `result` that is not negative must be a new descriptor, which nothing else closes.
 unsafe fn owned(result: c_long) -> io::Result<OwnedFd> {
     check(result as c_int).map(|fd| OwnedFd::from_raw_fd(fd))
 }
@@ -107,7 +107,7 @@ pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
     checked(status.into(), &format!("exchange {} with", one.display()), other.display())
 }
 
-/// An ioctl(2) that takes a structure; `Args` is the one that `request` encodes the size of.
+/// An ioctl(2) that takes a structure; `request` encodes the size of `Args`.
 pub fn control<Args>(
     file: &impl AsRawFd,
     request: u64,
@@ -130,28 +130,28 @@ pub fn set_close_on_exec(fd: RawFd) -> io::Result<()> {
 }
 
 pub fn fchown(fd: &impl AsRawFd, uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     done(unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) })
 }
 
 pub fn effective_uid() -> u32 {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::geteuid() }
 }
 
 pub fn umask(mask: u32) -> u32 {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::umask(mask) }
 }
 
 /// One allocation arena: many threads with one arena each would hold on to much more memory than they use.
 pub fn use_one_arena() {
     const M_ARENA_MAX: c_int = -8;
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::mallopt(M_ARENA_MAX, 1) };
 }
 
 pub fn malloc_trim() {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::malloc_trim(0) };
 }

@@ -1,5 +1,5 @@
-//! The functions of libc and the structures of the kernel that this crate uses: the only declarations of both in Atoll's programs. Why they do not come from
-//! the crate `libc`: docs/decisions/0034-own-libc-declarations.md.
+//! The functions of libc and the structures of the kernel that this crate uses: the only declarations of both in Atoll's programs.
+//! docs/decisions/0034-own-libc-declarations.md says why they do not come from the crate `libc`.
 
 pub use std::os::raw::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 

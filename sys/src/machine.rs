@@ -1,4 +1,4 @@
-//! What a sandbox has of its own as a machine: its random numbers; and the clock of the machine.
+//! The random numbers and the clock of the machine.
 
 use crate::check;
 use crate::libc::{self, c_int, c_ulong, c_void, TimeSpec};
@@ -9,7 +9,7 @@ use std::time::Duration;
 const RNDADDENTROPY: c_ulong = 0x4008_5203;
 const CLOCK_BOOTTIME: c_int = 7;
 
-/// The clock that the kernel takes the start times of processes from.
+/// The time since the machine's boot, by the clock of the start times of processes.
 pub fn since_boot() -> Duration {
     let mut time = TimeSpec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the kernel writes a `struct timespec`.

@@ -37,7 +37,7 @@ pub fn mount_at(kind: &str, target: &Path, flags: c_ulong, data: &str) -> Result
     checked(status.into(), &format!("mount {kind} ({data}) on"), target.display())
 }
 
-/// A detached copy of the mount at `path`, that path being its root.
+/// A detached copy of the mount at `path`, with `path` as its root.
 pub fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
     open_tree(path, OPEN_TREE_CLONE)
 }
@@ -77,7 +77,7 @@ pub fn make_private(path: &Path) -> Result<(), Error> {
     propagate(path, MS_PRIVATE)
 }
 
-/// The mount at `path` has a group of peers; a private one gets its own.
+/// Gives the mount at `path` a group of peers of its own if it is private.
 pub fn make_shared(path: &Path) -> Result<(), Error> {
     propagate(path, MS_SHARED)
 }

@@ -22,29 +22,29 @@ pub fn enter_private_mounts() -> Result<(), Error> {
 
 /// Moves this thread into a copy of its mount namespace, with a working directory of its own.
 pub fn copy_mounts() -> Result<(), Error> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     checked(unsafe { libc::unshare(CLONE_NEWNS) }.into(), "unshare", "mount namespace")
 }
 
-/// Mounts of this namespace reach no other from here on; those of others still reach this one where they did.
+/// From here on mounts of this namespace reach no other one. Mounts of others still reach this one where they did before.
 pub fn receive_mounts() -> Result<(), Error> {
     propagate(Path::new("/"), MS_REC | MS_SLAVE)
 }
 
 /// Gives this thread root and working directory of its own, which a move into another mount namespace asks for.
 pub fn own_folders() -> Result<(), Error> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     checked(unsafe { libc::unshare(CLONE_FS) }.into(), "unshare", "working directory")
 }
 
 pub fn enter_mounts(namespace: &impl AsRawFd) -> Result<(), Error> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     checked(unsafe { libc::setns(namespace.as_raw_fd(), CLONE_NEWNS) }.into(), "setns", "mount namespace")
 }
 
-/// For this thread and the programs that it starts.
+/// Moves this thread, and the programs that it starts, into a network namespace.
 pub fn enter_network(namespace: &impl AsRawFd) -> Result<(), Error> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     checked(unsafe { libc::setns(namespace.as_raw_fd(), CLONE_NEWNET) }.into(), "setns", "network namespace")
 }
 

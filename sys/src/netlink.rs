@@ -49,7 +49,7 @@ pub struct Netlink {
 
 impl Netlink {
     pub fn open() -> io::Result<Netlink> {
-        // SAFETY: it has no pointers, and its result is a new descriptor.
+        // SAFETY: the call has no pointers, and its result is a new descriptor.
         let socket = unsafe { owned(libc::socket(AF_NETLINK, libc::SOCK_RAW | libc::O_CLOEXEC, 0).into()) }?;
         Ok(Netlink { socket: File::from(socket), sequence: 0 })
     }
@@ -80,7 +80,7 @@ impl Netlink {
         self.ask(message)
     }
 
-    /// Up, without ARP and without an address of its own making.
+    /// Sets a link up, without ARP and without an address that the kernel makes.
     pub fn up_silent(&mut self, index: u32) -> io::Result<()> {
         let mut message = Message::new(NEW_LINK, 0);
         message.link(index, UP | NO_ARP, UP | NO_ARP);

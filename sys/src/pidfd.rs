@@ -1,4 +1,4 @@
-//! Processes by descriptor (pidfd_open(2)): unlike its number, one never comes to stand for another process.
+//! Processes by descriptor (pidfd_open(2)): unlike a pid, a descriptor never comes to stand for another process.
 
 use crate::libc::{self, c_int, c_long, c_void};
 use crate::poll::{self, POLLIN};
@@ -17,7 +17,7 @@ impl AsRawFd for Pidfd {
 
 impl Pidfd {
     pub fn open(pid: i32) -> io::Result<Pidfd> {
-        // SAFETY: it has no pointers, and its result is a new descriptor.
+        // SAFETY: the call has no pointers, and its result is a new descriptor.
         unsafe { owned(libc::syscall(libc::SYS_PIDFD_OPEN, pid as c_long, 0 as c_long)) }.map(Pidfd)
     }
 
@@ -53,7 +53,7 @@ impl Pidfd {
 
     /// A descriptor of this process for an open file of that one.
     pub(crate) fn borrow(&self, fd: c_int) -> io::Result<OwnedFd> {
-        // SAFETY: it has no pointers, and its result is a new descriptor.
+        // SAFETY: the call has no pointers, and its result is a new descriptor.
         unsafe { owned(libc::syscall(libc::SYS_PIDFD_GETFD, self.raw(), fd, 0 as c_long)) }
     }
 

@@ -23,7 +23,7 @@ pub struct Event(File);
 
 impl Event {
     pub fn new() -> io::Result<Event> {
-        // SAFETY: it has no pointers, and its result is a new descriptor.
+        // SAFETY: the call has no pointers, and its result is a new descriptor.
         unsafe { owned(libc::eventfd(0, EFD_NONBLOCK | O_CLOEXEC).into()) }.map(|fd| Event(File::from(fd)))
     }
 
@@ -70,8 +70,7 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) {
     }
 }
 
-/// Waits until something is found on one of the streams, a signal comes, or the time is over. A stream of which nothing is wanted is not
-/// looked at.
+/// Waits until an event comes on a stream, a signal comes, or the time is over. A stream without wanted events is not looked at.
 pub fn wait<S: AsRawFd, const N: usize>(streams: [(&S, i16); N], timeout: Option<Duration>) -> [i16; N] {
     let mut fds = streams.map(|(stream, wanted)| PollFd::unless_idle(stream, wanted));
     poll(&mut fds, timeout);
@@ -79,7 +78,7 @@ pub fn wait<S: AsRawFd, const N: usize>(streams: [(&S, i16); N], timeout: Option
 }
 
 pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {
-    // SAFETY: both calls have no pointers.
+    // SAFETY: neither call has pointers.
     let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
     // SAFETY: as above.
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | O_NONBLOCK) }).map(drop)

@@ -11,12 +11,12 @@ const SO_ACCEPTCONN: c_int = 30;
 
 /// Absent when there is no such process.
 pub fn process_group(pid: i32) -> Option<i32> {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     check(unsafe { libc::getpgid(pid) }).ok()
 }
 
-/// The TCP port on which a descriptor of another process listens; none for what does not, or has gone. Fails where the kernel
-/// does not hand the descriptor out: an old one, or one whose Yama lets nobody trace.
+/// The TCP port on which a descriptor of another process listens; `None` for a descriptor that does not listen, or is closed. Fails where
+/// the kernel does not hand the descriptor out: an old kernel, or one whose Yama forbids all tracing.
 pub fn listening_port(pid: i32, fd: i32) -> io::Result<Option<u16>> {
     match Pidfd::open(pid).and_then(|process| process.borrow(fd)).and_then(|socket| port_of(&socket)) {
         Err(error) if matches!(error.raw_os_error(), Some(ESRCH | EBADF | ENOTSOCK)) => Ok(None),
@@ -33,7 +33,7 @@ fn port_of(socket: &impl AsRawFd) -> io::Result<Option<u16>> {
     if listens == 0 {
         return Ok(None);
     }
-    // Family and port have their places in both kinds of addresses; a longer one is cut.
+    // Family and port are at the same places in IPv4 and IPv6 addresses. A longer address is cut.
     let mut address = [0u8; 28];
     let mut length = address.len() as u32;
     // SAFETY: the kernel writes at most `length` bytes, those of the array.

@@ -11,41 +11,41 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 static CHANGE: Mutex<()> = Mutex::new(());
 
-/// Holds `act_as` back. It makes the process undumpable for a moment, and a child that is forked then may find its own files in `/proc`
-/// closed to it.
+/// Holds `act_as` back. That makes the process undumpable for a moment, and a child that is forked meanwhile may be unable to open its own
+/// files in `/proc`.
 pub fn hold_acting() -> MutexGuard<'static, ()> {
     CHANGE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// The user by whose rights this thread reaches files.
 pub fn file_uid() -> u32 {
-    // SAFETY: it changes nothing and has no pointers.
+    // SAFETY: the call changes nothing and has no pointers.
     unsafe { libc::setfsuid(c_uint::MAX) as u32 }
 }
 
-/// From here on this thread opens, makes and removes files as this user: the kernel takes the capabilities that pass over permissions
-/// from it (capabilities(7), setfsuid(2)). To signals and ptrace it stays root's. Not undone: the thread ends with its operation.
+/// From here on this thread opens, makes and removes files as this user: the kernel takes away the capabilities that override permissions
+/// (capabilities(7), setfsuid(2)). For signals and ptrace the thread stays root's. Not undone: the thread ends with its operation.
 pub fn act_as(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let own = crate::effective_uid();
     if uid == own {
         return Ok(());
     }
     let _alone = hold_acting();
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     let dumpable = unsafe { libc::prctl(PR_GET_DUMPABLE) };
     // The function of libc would change the groups of all threads.
     // SAFETY: the kernel reads as many groups as the slice has.
     check(unsafe { libc::syscall(libc::SYS_SETGROUPS, groups.len(), groups.as_ptr()) } as c_int)?;
-    // These two do not say whether they have failed, but tell what is.
-    // SAFETY: they change the calling thread alone, and have no pointers.
+    // Both calls return the former id and no failure, so an invalid id asks for the present one.
+    // SAFETY: the calls change the calling thread alone, and have no pointers.
     let acts = unsafe {
         libc::setfsgid(gid);
         libc::setfsuid(uid);
         (libc::setfsgid(c_uint::MAX) as u32, libc::setfsuid(c_uint::MAX) as u32) == (gid, uid)
     };
-    // The kernel took this from the whole process. Its ids are root's, so the user cannot trace it all the same.
+    // The kernel has made the whole process undumpable. Its ids are root's, so the user cannot trace it anyway.
     if dumpable == 1 {
-        // SAFETY: it has no pointers.
+        // SAFETY: the call has no pointers.
         unsafe { libc::prctl(PR_SET_DUMPABLE, 1 as c_ulong, 0 as c_ulong, 0 as c_ulong, 0 as c_ulong) };
     }
     if !acts {
@@ -54,10 +54,10 @@ pub fn act_as(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     drop_capabilities()
 }
 
-/// What this thread does with files meanwhile, it does as this user and group, with the capabilities of root.
+/// Runs `work` with the rights of this user and group to files, and with the capabilities of root.
 pub fn acting_as<Answer>(id: u32, work: impl FnOnce() -> Answer) -> Answer {
     let before = capabilities();
-    // SAFETY: these change the calling thread alone, and have no pointers.
+    // SAFETY: the calls change the calling thread alone, and have no pointers.
     let (user, group) = unsafe { (libc::setfsuid(id), libc::setfsgid(id)) };
     // The kernel takes the capabilities for files away with the change of the user. Without them the work fails.
     let _ = before.and_then(|before| set_capabilities(&before));
@@ -67,7 +67,7 @@ pub fn acting_as<Answer>(id: u32, work: impl FnOnce() -> Answer) -> Answer {
     answer
 }
 
-/// The kernel itself takes those for files alone.
+/// The kernel drops those for files alone by itself, so this drops all.
 fn drop_capabilities() -> io::Result<()> {
     let mut data = capabilities()?;
     for part in &mut data {
@@ -76,7 +76,7 @@ fn drop_capabilities() -> io::Result<()> {
     set_capabilities(&data)
 }
 
-/// Of the calling thread.
+/// The capabilities of the calling thread.
 fn capabilities() -> io::Result<[CapabilityData; 2]> {
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     let mut data = [CapabilityData::default(); 2];
@@ -116,7 +116,7 @@ mod tests {
         assert!(after.contains("Uid:\t0\t0\t0\t4242") && after.contains("Gid:\t0\t0\t0\t4243"), "{}", after);
         assert!(after.contains("Groups:\t4243 4244") && after.contains("CapEff:\t0000000000000000"), "{}", after);
         assert_eq!(status("/proc/self/status"), before);
-        // SAFETY: it has no pointers.
+        // SAFETY: the call has no pointers.
         assert_eq!(unsafe { libc::prctl(PR_GET_DUMPABLE) }, 1);
     }
 }

@@ -37,7 +37,7 @@ impl Signals {
         Signals(set)
     }
 
-    /// Absent when the time is over, or the wait was interrupted as it is by a memory dump.
+    /// Absent when the time is over, or when something such as a memory dump has interrupted the wait.
     pub fn wait_at_most(&self, time: Duration) -> Option<i32> {
         let time = TimeSpec { seconds: time.as_secs() as c_long, nanoseconds: time.subsec_nanos() as c_long };
         // SAFETY: set and time are read, and no `siginfo_t` is asked for.
@@ -59,13 +59,13 @@ pub fn reset() {
 }
 
 pub fn kill(pid: i32, signal: i32) {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::kill(pid, signal) };
 }
 
 /// As PID 1: whether any other process of the namespace is left, zombies included.
 pub fn others_live() -> bool {
-    // SAFETY: it has no pointers, and signal 0 is none.
+    // SAFETY: the call has no pointers, and signal 0 only checks.
     unsafe { libc::kill(-1, 0) == 0 }
 }
 
@@ -90,8 +90,7 @@ pub fn exit_code(status: i32) -> i32 {
     }
 }
 
-/// SIGKILL to all of a process group. The caller makes sure that its leader is still that of its child, reaped or not:
-/// until then no other group has this id.
+/// Sends SIGKILL to a process group. The caller must not have reaped the leader yet: until then no other group has this id.
 pub fn kill_group(leader: i32) {
     kill(-leader, SIGKILL);
 }
@@ -120,21 +119,20 @@ pub fn let_signals_interrupt() {
     unsafe { libc::signal(SIGUSR1, handler as usize) };
 }
 
-/// The id of the calling thread.
 pub fn thread_id() -> i32 {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::gettid() }
 }
 
 /// The thread must be one of this process that has not ended.
 pub fn interrupt_thread(thread: i32) {
-    // SAFETY: these have no pointers.
+    // SAFETY: neither call has pointers.
     unsafe { libc::tgkill(libc::getpid(), thread, SIGUSR1) };
 }
 
 /// This process gets the processor when no other wants it, and the disk after others where the kernel orders its use.
 pub fn yield_to_others() {
     const LEAST: c_int = 19;
-    // SAFETY: it has no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::nice(LEAST) };
 }

@@ -11,8 +11,8 @@ use std::path::Path;
 
 const SO_PASSRIGHTS: c_int = 83;
 
-/// A listening socket at `path`, for its owner alone. One that is there already is left over: its listener has gone. To be
-/// called while there is one thread.
+/// A listening socket at `path`, for its owner alone. Replaces a left-over socket, whose listener has gone. To be called while there is one
+/// thread, because it changes the umask.
 pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -24,8 +24,8 @@ pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-/// Connects without waiting; EAGAIN where the listener's queue is full. The stream does not block. Where the kernel knows how
-/// to, it refuses descriptors that the other side sends.
+/// Connects without waiting; EAGAIN where the listener's queue is full. The stream is non-blocking. Since Linux 6.16 the kernel refuses
+/// descriptors that the other side sends.
 pub fn connect_without_rights(path: &Path) -> io::Result<UnixStream> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() >= UNIX_PATH_BYTES || bytes.contains(&0) {
@@ -33,7 +33,7 @@ pub fn connect_without_rights(path: &Path) -> io::Result<UnixStream> {
     }
     let mut address = UnixAddress { family: AF_UNIX as u16, path: [0; UNIX_PATH_BYTES] };
     address.path[..bytes.len()].copy_from_slice(bytes);
-    // SAFETY: it has no pointers, and its result is a new descriptor.
+    // SAFETY: the call has no pointers, and its result is a new descriptor.
     let socket = unsafe { owned(libc::socket(AF_UNIX, libc::SOCK_STREAM | O_NONBLOCK | O_CLOEXEC, 0).into()) }?;
     let stream = UnixStream::from(socket);
     // Unknown before Linux 6.16.

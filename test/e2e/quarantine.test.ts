@@ -147,7 +147,7 @@ test('quarantine: a sandbox with a broken record keeps its disk, is restored onc
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify({ cmd: 'true' }),
   })
-  assert.match(await used.text(), /its record cannot be read; its disk is in quarantine/)
+  assert.match(await used.text(), /its record cannot be read \(it is damaged\); its disk is in quarantine/)
 
   await server.stop()
   const refused = await server.program('src/server/quarantine.ts', ['restore', kept.id])

@@ -88,7 +88,8 @@ for line in sys.stdin:
         event = {'type': 'assistant', 'message': {'role': 'assistant', 'content': content}, 'session_id': 's'}
         os.execv('/usr/bin/yes', ['yes', json.dumps(event)])
     out.flush()
-    usage = {'input_tokens': 0, 'output_tokens': 0}
+    kinds = ['input', 'cache_read_input', 'cache_creation_input', 'output']
+    usage = {kind + '_tokens': 0 for kind in kinds}
     say(type='result', subtype='success', result=command['content'], num_turns=1, duration_ms=1, usage=usage, session_id='s')
     say(type='turn_complete', message_id=command['messageId'], session_id='s')
     while command['content'] == 'flood later': say(type='ready', harness='evil', version='0')

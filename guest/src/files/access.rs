@@ -1,4 +1,4 @@
-//! Opens what links lead to, by the rights of the thread.
+//! Opens the targets of links with the rights of the thread.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const ENOSYS: i32 = 38;
 
-/// Of what links lead to.
+/// The metadata of the target of links.
 pub fn metadata(path: &Path) -> io::Result<Metadata> {
     match sys::file_uid() {
         0 => fs::metadata(path),

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 const NAME: &str = ".atoll";
 
-/// Absent where the socket lies elsewhere.
+/// Absent where the guest's socket lies elsewhere.
 pub struct ProtectedDirectory(Option<PathBuf>);
 
 impl ProtectedDirectory {

@@ -10,12 +10,12 @@ use std::mem;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path};
 
-/// Names of folders that are remembered at a time, or each would cost a reading of all that lie beside it.
+/// Bound of the remembered names of folders. A folder whose name is not remembered costs another reading of its parent.
 const NAMES_MAX: usize = 16 * 1024;
-/// The part of the names left that one folder may have, so that folders below it have some too.
+/// One folder may use this part of the free names, so that the folders below it have some too.
 const SHARE: usize = 16;
 
-/// A folder on the way down: its name in its parent, which folder the parent was, and what else is to be removed in that.
+/// A folder on the way down: its name, the device and inode of its parent, and the names that are still to be removed from the parent.
 struct Step {
     name: OsString,
     parent: (u64, u64),
@@ -27,7 +27,7 @@ pub fn remove(path: &Path) -> Outcome<()> {
         Some(Component::Normal(_)) => {}
         _ => return Err(Fault::invalid("path: must name something below the root")),
     }
-    // A way through a link of `/proc/PID/fd` is none for a user (`access::open`).
+    // A user may take no way through a link of `/proc/PID/fd` (`access::open`).
     let parent = path.parent().unwrap_or_else(|| Path::new("/"));
     access::metadata(parent).map_err(|error| about(error, path))?;
     let metadata = fs::symlink_metadata(path).map_err(|error| about(error, path))?;
@@ -40,7 +40,7 @@ pub fn remove(path: &Path) -> Outcome<()> {
 fn remove_folder(path: &Path) -> io::Result<()> {
     let mut folder = open_folder(path)?;
     let mut steps: Vec<Step> = Vec::new();
-    // Of this folder; those of its parents are in the steps.
+    // The remaining names of `folder`; `steps` has those of its parents.
     let mut names: Vec<OsString> = Vec::new();
     let mut remembered = 0;
     loop {
@@ -57,7 +57,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
                     folder = below;
                     steps.push(Step { name, parent, siblings: mem::take(&mut names) });
                 }
-                // Another has removed or replaced it since the folder was read, which is read again at the end.
+                // Another process has removed or replaced the entry since `folder` was read. `folder` is read again at the end.
                 Err(error) if !fresh && is_no_folder(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -78,7 +78,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes all but folders; returns the names of up to so many of these.
+/// Removes all entries but folders; returns the names of at most `most` folders.
 fn remove_files(folder: &File, most: usize) -> io::Result<Vec<OsString>> {
     let path = name_of(folder);
     let mut folders = Vec::new();

@@ -1,4 +1,4 @@
-//! Uploads that their client interrupted for a memory dump. Their temporary files wait for it, by name: no file is open.
+//! Uploads that their client paused for a memory dump. Each waits as a temporary file under its name: no file is open.
 
 use crate::protocol::fault::{Fault, Outcome};
 use std::fs::{self, File, OpenOptions};
@@ -12,11 +12,11 @@ use std::time::Duration;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSED_MAX: usize = 64;
 
-/// A file under a temporary name; removed when it is dropped before it got its own.
+/// A file under a temporary name. A drop removes it unless it has got its final name.
 pub struct Temporary {
     pub file: File,
     pub path: PathBuf,
-    /// Where the file will be.
+    /// The final path.
     pub target: PathBuf,
     pub bytes: u64,
     pub kept: bool,
@@ -48,7 +48,7 @@ impl Uploads {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Keeps a temporary file; the token gives it back.
+    /// Keeps a temporary file; the returned token resumes the upload.
     pub fn pause(&self, mut temporary: Temporary) -> Outcome<String> {
         let metadata = temporary.file.metadata()?;
         let token = random_hex(16)?;
@@ -87,7 +87,7 @@ impl Uploads {
         Ok(Temporary { file, path: paused.path, target: paused.target, bytes: paused.bytes, kept: false })
     }
 
-    /// Removes those whose client stays away.
+    /// Removes the uploads whose client stays away.
     pub fn pass(&self, time: Duration) {
         let mut all = self.lock();
         for paused in all.iter_mut() {
@@ -103,7 +103,7 @@ impl Uploads {
     }
 }
 
-/// Drawn when it is needed: forks of this process must not draw the same.
+/// Draws at each call: forks of this process must not get the same bytes.
 pub fn random_hex(bytes: usize) -> Outcome<String> {
     let mut random = vec![0; bytes];
     File::open("/dev/urandom")

@@ -24,10 +24,9 @@ use sys::{Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 
 const OUTPUT_BYTES: usize = 64 * 1024;
 const RECEIVE_BYTES: usize = 64 * 1024;
-/// The client holds back input beyond this until it was taken.
+/// Bound of the buffered input: the client sends no more until some was taken.
 const INPUT_BYTES_MAX: usize = 2 * frame::PAYLOAD_BYTES_MAX;
 
-/// The fields of the request.
 pub struct Request<'a> {
     pub offset: u64,
     pub credit: u64,
@@ -35,7 +34,7 @@ pub struct Request<'a> {
     pub client: Option<&'a str>,
     /// The input offset of an unknown client.
     pub input_offset: u64,
-    /// How long it can hold the process back without reading.
+    /// How long the client can hold the process back without reading.
     pub stall: Duration,
 }
 
@@ -67,7 +66,7 @@ impl Drop for Subscription<'_> {
     fn drop(&mut self) {
         let mut state = self.process.state();
         state.unwatch(&self.event);
-        // It has neither left nor paused: a dump or the end of its server has cut it off.
+        // The client has neither left nor paused: a dump or the end of its server has cut it off.
         let is_latest = state.stdin_cursors.holds(self.generation) && state.exit.is_none();
         if let (Some(name), Some(hold), true) = (self.name, state.readers.hold_of(self.reader), is_latest) {
             state.change_pauses(|pauses| pauses.cut(name, hold));
@@ -85,7 +84,7 @@ struct Client<'a> {
     generation: Generation,
     reader: ReaderId,
     cursor: u64,
-    /// Output that was sent, and was not returned as credit yet: the client may not have it if the connection ends.
+    /// Sent output whose credit the client has not returned: it may be lost if the connection ends.
     unconfirmed: u64,
     /// How long the process has waited for this client alone since it last read.
     stalled: Duration,
@@ -94,7 +93,7 @@ struct Client<'a> {
     replay_end: Option<u64>,
     credit: u64,
     finished: bool,
-    /// Let go, as it read nothing.
+    /// The client was let go: it read nothing.
     is_late: bool,
     paused: bool,
     outgoing: Vec<u8>,
@@ -186,7 +185,7 @@ pub fn attach(
     }
 }
 
-/// The client may still be sending: a close with unread bytes would reset the connection before it reads the exit.
+/// The client may still be sending: a close with unread bytes would reset the connection before the client reads the exit.
 fn wait_for_close(mut stream: &UnixStream) -> Outcome<()> {
     stream.shutdown(Shutdown::Write)?;
     let mut buffer = [0; 4096];
@@ -217,7 +216,7 @@ impl<'a> Client<'a> {
         let max = (OUTPUT_BYTES as u64).min(before_replay_end).min(self.credit) as usize;
         let next = state.log.read(self.cursor, max);
         match next {
-            // The cursor has reached it, or everything up to it was dropped.
+            // The cursor has reached the end of the replay, or the rest before it was dropped.
             _ if self.replay_end.is_some()
                 && (before_replay_end == 0 || next.map_or(true, |it| it.1 >= replay_end)) =>
             {
@@ -231,7 +230,7 @@ impl<'a> Client<'a> {
             }
             Some((_, _, [])) => {} // No credit.
             Some((stream, offset, data)) => {
-                // A drop may have moved the start towards the end of the replay.
+                // Dropped output may have moved the start towards the end of the replay.
                 let data = &data[..data.len().min(replay_end.saturating_sub(offset) as usize)];
                 let kind = if stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
                 frame::push(&mut self.outgoing, kind, &offset.to_be_bytes(), data);
@@ -251,8 +250,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Where the client may go on if its connection ends now. Unconfirmed output takes at most half of the window, so that the process can
-    /// always go on once the rest was sent.
+    /// The offset at which the client can continue if its connection ends now. Unconfirmed output takes at most half of the window, so that
+    /// the process can always go on once the rest was sent.
     fn hold(&self, state: &State) -> u64 {
         self.cursor.saturating_sub(self.unconfirmed.min(state.log.keep_bytes() as u64 / 2))
     }
@@ -268,7 +267,7 @@ impl<'a> Client<'a> {
         !self.is_late && state.leader.is_none() && state.exit.is_none() && state.log.fills(self.hold(&state))
     }
 
-    /// Lets the client go when its time is over: what is on its way is still sent, and a fault behind it.
+    /// Lets the client go after `stall_max`: pending output is still sent, then a fault.
     fn stall(&mut self, time: Duration) {
         self.stalled += time;
         if self.stalled < self.stall_max || !self.stalls() {
@@ -278,7 +277,7 @@ impl<'a> Client<'a> {
         self.finished = true;
         self.process.state().change_readers(|readers| readers.remove(self.reader));
         let message = format!("the output was not read for {} s; the process goes on", self.stall_max.as_secs());
-        // Memory takes what is written.
+        // A write to memory does not fail.
         let _ = frame::write_value(&mut self.outgoing, kind::RESULT, &frame::fault_value(&Fault::unavailable(message)));
     }
 
@@ -286,7 +285,7 @@ impl<'a> Client<'a> {
         match stream.write(&self.outgoing[self.sent..]) {
             Ok(count) => self.sent += count,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // What the client sent before its end is still to be read.
+            // Bytes that the client sent before its end are still to be read.
             Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
             Err(error) => return Err(error.into()),
         }

@@ -4,9 +4,9 @@ use crate::process::log::Stream;
 use std::fs::File;
 use std::time::Duration;
 
-/// After the leader's end, other processes may hold its pipes open: its output is complete after this silence, …
+/// After the leader's end, other processes may hold its pipes open. Its output is complete after this silence.
 const DRAIN_IDLE: Duration = Duration::from_millis(250);
-/// … and at the latest after this time.
+/// Bound of the wait for that silence.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// Bound of the reads past a full lossless log after the leader's end: the size of a pipe.
 const DRAIN_BYTES_MAX: usize = 1 << 20;

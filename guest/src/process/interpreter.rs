@@ -1,4 +1,4 @@
-//! Which program execve(2) misses when it says ENOENT of one that is there: the interpreter of a script, or the loader of a binary.
+//! The program that is missing when execve(2) answers ENOENT for an existing one: the interpreter of a script, or the loader of a binary.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -7,16 +7,16 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use sys::O_NONBLOCK;
 
-/// What the kernel reads of a script's first line (`BINPRM_BUF_SIZE`).
+/// Bytes that the kernel reads of a script's first line (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_BYTES: usize = 256;
-/// An interpreter may be a script too, or itself; the kernel follows so many.
+/// An interpreter may be a script too, or itself; the kernel follows at most this many.
 const DEPTH_MAX: usize = 5;
-/// Of a header; a linker makes about a dozen.
+/// A linker makes about a dozen.
 const SEGMENTS_MAX: u64 = 128;
 const PT_INTERP: u32 = 3;
 
-/// The interpreter that a program needs and that does not exist, for a message: printable, at most 255 characters. `path` is the `PATH` of
-/// the program, `cwd` its folder. None when the program itself is missing, or nothing can be told.
+/// The missing interpreter of a program, for a message: printable, at most 255 characters. `path` is the `PATH` of the program, `cwd` its
+/// folder. None when the program itself is missing, or its interpreter cannot be found out.
 pub fn missing_interpreter(program: &str, path: &str, cwd: &Path) -> Option<String> {
     let mut current = locate(program, path, cwd)?;
     for _ in 0..DEPTH_MAX {
@@ -31,7 +31,7 @@ pub fn missing_interpreter(program: &str, path: &str, cwd: &Path) -> Option<Stri
     None
 }
 
-/// As execvp(3) looks a program up.
+/// Finds a program as execvp(3) does.
 fn locate(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(cwd.join(program)).filter(|found| found.is_file());
@@ -40,7 +40,7 @@ fn locate(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
 }
 
 fn interpreter_of(program: &Path) -> Option<Vec<u8>> {
-    // A name may lead to a FIFO or a device by now, whose opening must not wait.
+    // The name may lead to a FIFO or a device by now, and an open must not wait for it.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(program).ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;

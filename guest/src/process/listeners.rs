@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::net::IpAddr;
 
-/// So that the answer line stays below its bound.
+/// Keeps the answer line below its bound.
 const LISTENERS_MAX: usize = 512;
-/// Descriptors that are looked at.
+/// Bound of the descriptors that one search reads.
 const FILES_MAX: usize = 64 * 1024;
 
-/// The listeners by port and address; none whose port is private.
+/// The listeners by port and address, without those on private ports.
 pub fn list(table: &Table) -> Vec<Value> {
     let found: BTreeMap<(u16, IpAddr), u64> = dial::listeners()
         .into_iter()

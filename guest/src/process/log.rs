@@ -45,12 +45,12 @@ impl Log {
         self.drop_excess();
     }
 
-    /// Whether the output from this offset on is as much as a tail retains: a reader there holds back more.
+    /// Whether the output from this offset on fills a tail: a reader at this offset then holds the process back.
     pub fn fills(&self, offset: u64) -> bool {
         self.keep == Retention::Tail && self.end.saturating_sub(offset) >= self.keep_bytes as u64
     }
 
-    /// Whether a tail takes no more.
+    /// Whether a tail takes no more output.
     pub fn is_full(&self) -> bool {
         self.hold.map_or(false, |hold| self.fills(hold))
     }
@@ -87,7 +87,7 @@ impl Log {
     pub fn room(&self, stream: Stream) -> usize {
         match self.keep {
             Retention::Tail => match self.hold {
-                // The other stream's bytes count too: less room than there is, never more.
+                // Bytes of the other stream count too: the result may be too small, never too large.
                 Some(hold) => self.keep_bytes.saturating_sub(self.end.saturating_sub(hold) as usize),
                 None => usize::MAX,
             },
@@ -122,7 +122,7 @@ impl Log {
         }
     }
 
-    /// The next kept bytes at or after `cursor`: their stream and offset, at most `max` of them.
+    /// The next retained bytes at or after `cursor`: their stream and offset, at most `max` of them.
     pub fn read(&self, cursor: u64, max: usize) -> Option<(Stream, u64, &[u8])> {
         let stdout = self.streams[0].runs_from(cursor).next().map(|(offset, data)| (Stream::Stdout, offset, data));
         let stderr = self.streams[1].runs_from(cursor).next().map(|(offset, data)| (Stream::Stderr, offset, data));
@@ -139,8 +139,8 @@ impl Log {
         Some((stream, offset, &data[..data.len().min(max)]))
     }
 
-    /// The next kept bytes of one stream between `cursor` and `end`, at most `max` of them, together however they lay in
-    /// the log: the offset of the first one, and the place behind the last.
+    /// The next retained bytes of one stream between `cursor` and `end`, at most `max`, joined across the other stream's bytes: the offset
+    /// of the first byte, the offset behind the last one, and the bytes.
     pub fn gather(&self, stream: Stream, cursor: u64, end: u64, max: usize) -> Option<(u64, u64, Vec<u8>)> {
         let mut runs = self.streams[stream as usize].runs_from(cursor).take_while(|run| run.0 < end).peekable();
         let first = runs.peek()?.0;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(all(&log, 0)[0], (Stdout, 0, "o".into()));
         let end = log.end();
         assert_eq!(all(&log, end - 4)[..2], [(Stderr, end - 4, "e".into()), (Stdout, end - 3, "o".into())]);
-        // Of stdout nothing was dropped: it stands alone in the first half.
+        // Stdout has lost nothing, and stands alone in the first half.
         assert_eq!(all(&log, 30)[..2], [(Stdout, 30, "o".into()), (Stdout, 33, "o".into())]);
         assert!(log.memory() < 7 * KEEP, "{}", log.memory());
     }

@@ -1,6 +1,6 @@
-//! Clients that disconnected for a memory dump and come back at once, and those whose connection was cut without a farewell. Until then the process counts as attended, and the log
-//! drops no output that such a client has not seen: a process that writes more waits. A client that stays away, as in a
-//! fork, is forgotten after a while.
+//! Paused clients: those that disconnected for a memory dump and come back at once, and those whose connection was cut without a farewell.
+//! Until such a client is back, the process counts as attended and the log drops no output that the client has not seen: a process that
+//! writes more waits. A client that stays away, as in a fork, is forgotten after a while.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ struct Pause {
     /// Output from here on must be retained; absent for a client that had lost output before.
     hold: Option<u64>,
     left: Duration,
-    /// It did not say that it comes back: another client may come in its place.
+    /// The client has not said that it comes back: another client may replace it.
     is_cut: bool,
 }
 
@@ -25,13 +25,13 @@ impl Pauses {
         self.push(Pause { client: client.to_string(), hold, left: PAUSE_MAX, is_cut: false });
     }
 
-    /// The connection of a client ended, and it did not leave.
+    /// The connection of a client ended, and the client did not leave.
     pub fn cut(&mut self, client: &str, hold: u64) {
         self.push(Pause { client: client.to_string(), hold: Some(hold), left: PAUSE_MAX, is_cut: true });
     }
 
-    /// A client attaches at an offset. An unknown one comes in the place of the furthest that was cut before there: its server may be
-    /// another one.
+    /// A client attaches at an offset. An unknown client replaces the cut one that had come furthest up to this offset: it may be the same
+    /// client of another server.
     pub fn join(&mut self, client: Option<&str>, offset: u64) {
         if self.0.iter().any(|it| Some(it.client.as_str()) == client) {
             return;

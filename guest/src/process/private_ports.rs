@@ -1,15 +1,15 @@
 //! Ports that cannot be dialled: the listeners of an agent and of the programs that belong to it.
 //!
-//! An agent starts two kinds of processes. Programs that it works with share its process group, or are spoken to over their
-//! standard input: they belong to it. Commands of the model lead a group of their own and are given no input: what they serve
-//! is what previews show. What a process leaves behind when it ends belongs to nobody.
+//! An agent starts two kinds of processes. Its tools share its process group, or it speaks to them over their standard input: they belong
+//! to it. Commands of the model lead process groups of their own and have no input: previews show what they serve. A process that outlives
+//! its parent belongs to nobody.
 
 use crate::dial::{self, Listener};
 use std::fs;
 
-/// As many as a sandbox may have.
+/// The limit of processes of a sandbox.
 const PROCESSES_MAX: usize = 4096;
-/// A process with more descriptors than this loses its privacy.
+/// Descriptors beyond this bound are not searched: their ports are not private.
 const SOCKETS_MAX: usize = 64 * 1024;
 
 struct Socket {
@@ -28,7 +28,7 @@ pub fn holds(leader: i32, port: u16) -> bool {
             Err(_) => unsure.push(socket.inode),
         }
     }
-    // The kernel's table has the same answer, but takes milliseconds on a machine with much memory.
+    // The kernel's table knows these too. It comes last, because it takes milliseconds on a machine with much memory.
     !unsure.is_empty() && listens_among(&dial::listeners(), port, &unsure)
 }
 
@@ -49,7 +49,7 @@ pub fn belonging_to(leader: i32) -> Vec<i32> {
     found
 }
 
-/// Each thread has its own (proc(5)).
+/// Each thread has a list of its own children (proc(5)).
 fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{}/task", pid)).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -115,7 +115,7 @@ mod tests {
         let port = |fd| sys::listening_port(own_pid(), fd).unwrap();
         assert_eq!(port(listener.as_raw_fd()), Some(address.port()));
         assert_eq!((port(client.as_raw_fd()), port(unix.as_raw_fd()), port(file.as_raw_fd())), (None, None, None));
-        // What has gone meanwhile listens no more.
+        // A process that has ended listens on no port.
         assert_eq!((port(9999), sys::listening_port(i32::MAX, 0).unwrap()), (None, None));
         fs::remove_file(&folder).unwrap();
     }

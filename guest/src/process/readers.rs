@@ -1,5 +1,5 @@
-//! The readers whose place in the output holds a process back: as with a pipe, one that writes faster than they read waits.
-//! Attached clients are readers, and for a while after the start the client that started the process and is on its way.
+//! Readers whose offset in the output holds the process back: as with a pipe, a process that writes faster than they read waits. Attached
+//! clients are readers. For a while after the start, so is the client that started the process and is about to attach.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Readers {
     attached: Vec<Reader>,
     ids: u64,
-    /// The first reader is expected for so long, in time in which the sandbox ran.
+    /// How long the first reader is still expected, in time in which the sandbox ran.
     expected: Option<Duration>,
 }
 
@@ -21,7 +21,7 @@ struct Reader {
 pub struct ReaderId(u64);
 
 impl Readers {
-    /// Output is held back until the first reader comes, at most so long.
+    /// Holds output back until the first reader comes, at most for this time.
     pub fn expect(&mut self, time: Duration) {
         self.expected = Some(time).filter(|&time| time > Duration::from_secs(0));
     }
@@ -54,7 +54,7 @@ impl Readers {
         }
     }
 
-    /// The reader holds everything from here on.
+    /// The offset from which on this reader holds output.
     pub fn hold_of(&self, id: ReaderId) -> Option<u64> {
         self.attached.iter().find(|it| it.id == id).map(|it| it.hold)
     }

@@ -26,7 +26,7 @@ const TIME_MS_MAX: u64 = 366 * 24 * 3600 * 1000;
 /// How long output can be held back for the first reader.
 const READER_MS_MAX: u64 = 60_000;
 const TERMINAL_SIZE_MAX: u64 = 10_000;
-/// What is kept of the arguments to show them.
+/// Bytes of the arguments that lists of processes show.
 const ARGV_SHOWN_BYTES: usize = 8 * 1024;
 const STACK_BYTES: usize = 128 * 1024;
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -34,7 +34,7 @@ const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// What all children get from the guest.
 pub struct Inheritance {
     pub file_limit: FileLimit,
-    /// Above that of the guest, which must be the last one to be killed.
+    /// Higher than that of the guest, so that the kernel kills a child first.
     pub oom_score_adj: i32,
 }
 
@@ -97,7 +97,7 @@ pub fn spawn(table: &Arc<Table>, inheritance: &Inheritance, request: &Request) -
             }
         }
     };
-    // The parent's copy of the terminal's other side would keep it open.
+    // The command has copies of the terminal's slave, which would keep it open.
     drop(plan.command);
     let info = process.info();
     start_supervisor(table, process, wake, outputs, plan.deadlines, place)?;
@@ -133,7 +133,7 @@ fn plan(inheritance: &Inheritance, request: &Request) -> Outcome<Plan> {
         Some("lossless") => Retention::Lossless,
         Some(_) => return Err(Fault::invalid("keep: must be 'tail' or 'lossless'")),
     };
-    // 0 is like absent: never.
+    // 0 means never, as an absent field does.
     let time = |key| -> Outcome<Option<Duration>> {
         Ok(request.optional_integer(key, 0, TIME_MS_MAX)?.filter(|&time| time > 0).map(Duration::from_millis))
     };
@@ -219,7 +219,7 @@ fn environment(request: &Request, user: &User, terminal: bool) -> Outcome<BTreeM
     Ok(environment)
 }
 
-/// Absent when the process runs as the guest does and nothing may be changed (a test without root).
+/// Absent when the process keeps the ids of a guest that may not change them (a test without root).
 fn credentials(user: &User) -> Option<(u32, u32, Vec<u32>)> {
     let own = sys::effective_uid();
     if own != 0 && own == user.uid {
@@ -231,7 +231,7 @@ fn credentials(user: &User) -> Option<(u32, u32, Vec<u32>)> {
 fn open_terminal(plan: &mut Plan, cols: u16, rows: u16) -> Outcome<File> {
     let fault = |error| Fault::own(error, "pty");
     let (master, slave) = sys::open_terminal(cols, rows).map_err(|error| match error.raw_os_error() {
-        // ENOSPC of devpts: its limit, or that of the machine.
+        // ENOSPC: devpts has reached its limit, or that of the machine.
         Some(28) => {
             Fault::unavailable(format!("pty: no terminal is free, {} are open in this sandbox", open_terminals()))
         }
@@ -248,7 +248,7 @@ fn open_terminals() -> usize {
     names.filter(|name| name.to_str().map_or(false, |name| name.parse::<u32>().is_ok())).count()
 }
 
-/// Sorts the parent's ends of the pipes (or the terminal): input into the process, outputs to its supervisor.
+/// Sorts the parent's ends of the pipes (or the terminal): the input goes into `process`, the outputs to its supervisor.
 fn connect(process: &Process, mut child: Child, terminal: Option<File>) -> Vec<(Stream, File)> {
     let mut state = process.state();
     if let Some(master) = terminal {
@@ -268,7 +268,7 @@ fn connect(process: &Process, mut child: Child, terminal: Option<File>) -> Vec<(
     stdout.into_iter().chain(stderr).collect()
 }
 
-/// What a shell would answer for a program that cannot be executed; other causes are faults of the request.
+/// Exit code and message of a shell for a program that cannot be executed. Other causes are faults of the request.
 fn cannot_execute(error: io::Error, program: &str, request: &Request, user: &User) -> Outcome<(i32, String)> {
     let number = error.raw_os_error().unwrap_or(0);
     if number & sys::FAULT_CWD != 0 {
@@ -287,7 +287,7 @@ fn cannot_execute(error: io::Error, program: &str, request: &Request, user: &Use
     }
 }
 
-/// execve(2) says the same of a program that is missing and of one whose interpreter is.
+/// execve(2) answers ENOENT for a missing program and for one whose interpreter is missing.
 fn not_found(program: &str, request: &Request, user: &User) -> Outcome<String> {
     let environment = environment(request, user, false)?;
     let path = environment.get("PATH").map_or("", |path| path.as_str());

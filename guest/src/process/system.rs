@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// As many as a sandbox may have.
+/// The limit of processes of a sandbox.
 const PROCESSES_MAX: usize = 4096;
 const FILE_BYTES_MAX: u64 = 4096;
 const COMMAND_CHARS_MAX: usize = 256;
@@ -80,13 +80,13 @@ fn user_name(uid: u64) -> String {
     plain(&users::find(&number).map(|user| user.name).unwrap_or(number), USER_CHARS_MAX)
 }
 
-/// The Unix time of the boot that process times count from: that of the machine, of which `/proc/uptime` does not tell here.
+/// The Unix time of the machine's boot, from which process times count. Inside a sandbox, `/proc/uptime` does not tell it.
 fn booted_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(sys::since_boot()).as_millis() as u64
 }
 
-/// The first number in the line of `/proc/<pid>/status` that begins so.
+/// The first number in the line of `/proc/<pid>/status` that begins with `key`.
 fn number_after(status: &str, key: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()
@@ -111,7 +111,7 @@ impl Stat {
     }
 }
 
-/// Signals one process. The pidfd names it before it is checked, so that another one that gets its number is not hit.
+/// Signals one process. The pidfd is opened before the check, so that no later process with the same number is hit.
 pub fn signal(table: &Table, pid: i32, signal: i32) -> Outcome<()> {
     let gone = |_| Fault::not_found(format!("no process {}", pid));
     if pid == 1 || pid == std::process::id() as i32 {

@@ -1,7 +1,7 @@
 //! The table of processes: lookup, reaping, killing and expiry.
 //!
-//! Its lock is held while a process is forked and while children are reaped. So no end is missed, and as long as the lock
-//! is held, the pid of a leader that was not reaped yet is still that leader's.
+//! The table's lock is held while a process is forked and while children are reaped, so no end is missed. While a caller holds the lock,
+//! the pid of a leader that was not reaped yet stays that leader's.
 
 use crate::clock;
 use crate::process::private_ports;
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 
 /// Processes that run, or that left something behind which still holds their output open.
 const LIVE_MAX: usize = 1024;
-/// In time in which the sandbox ran.
+/// How long an ended process is known, in time in which the sandbox ran.
 const FINISHED_KEEP: Duration = Duration::from_secs(600);
-/// Beyond these, ended processes whose output was taken are forgotten before their time, …
+/// Bounds of ended processes: above them, the oldest ones whose output was taken are forgotten early.
 const FINISHED_MAX: usize = 256;
 const FINISHED_BYTES_MAX: usize = 64 << 20;
-/// … and beyond these no process is started, as long as nobody comes for those whose output was not taken.
+/// Bounds of ended processes whose output was not taken: above them, no process is started.
 const AWAITED_MAX: usize = 2048;
 const AWAITED_BYTES_MAX: usize = 64 << 20;
-/// Rounds of looking for members of a session that is being killed, since they may fork meanwhile.
+/// Rounds of the search for members of a killed session, since they may fork meanwhile.
 const KILL_ROUNDS: usize = 8;
 
 pub struct Table {
@@ -110,7 +110,6 @@ impl Table {
         self.private_leaders().into_iter().any(|leader| private_ports::holds(leader, port))
     }
 
-    /// The pids of the processes with private ports.
     pub fn private_leaders(&self) -> Vec<i32> {
         let inner = self.lock();
         inner.by_pid.values().filter(|process| process.has_private_ports).map(|process| process.pid).collect()
@@ -162,8 +161,8 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets finished processes that are too old, and of those whose output was taken the oldest that are too many or
-    /// hold too much. Returns what is left of the others.
+    /// Forgets finished processes that are too old. Above the bounds, forgets the oldest ones whose output was taken. Returns the remaining
+    /// ones whose output was not taken.
     pub fn forget_old(&self) -> Awaited {
         let mut inner = self.lock();
         let mut finished: Vec<(Ended, String, usize, bool)> = Vec::new();
@@ -203,7 +202,7 @@ impl Table {
         self.signal_all(everything, sys::SIGKILL);
     }
 
-    /// What shells on a terminal end by, as they ignore SIGTERM. Others die of it while they still handle that.
+    /// Hangs up processes on a terminal: shells there ignore SIGTERM. Others would die of SIGHUP while they handle SIGTERM.
     fn hang_up(&self) {
         let processes: Vec<Arc<Process>> = self.lock().by_pid.values().cloned().collect();
         for process in processes.iter().filter(|process| process.has_terminal) {
@@ -213,7 +212,7 @@ impl Table {
 
     fn signal_all(&self, everything: bool, signal: i32) {
         if everything {
-            // As PID 1: every process of the pid namespace.
+            // For PID 1, -1 means every other process of the pid namespace.
             return sys::kill(-1, signal);
         }
         let processes: Vec<Arc<Process>> = self.lock().by_pid.values().cloned().collect();
@@ -223,7 +222,7 @@ impl Table {
     }
 }
 
-/// Live processes of a session, without its leader's group being named: job control puts them in groups of their own.
+/// Live processes of a session, in any process group: job control gives each job a group of its own.
 fn session_members(session: i32) -> Vec<i32> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -240,7 +239,7 @@ fn session_members(session: i32) -> Vec<i32> {
     members
 }
 
-/// The session of a live process in the format of `/proc/<pid>/stat` (proc(5)); its name may hold anything.
+/// The session of a live process in the format of `/proc/<pid>/stat` (proc(5)). The process's name may hold anything.
 fn session_of(stat: &str) -> Option<i32> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {

@@ -117,7 +117,6 @@ pub fn first_frame(bytes: &[u8]) -> Outcome<Option<(u8, &[u8], usize)>> {
     Ok(Some((bytes[0], &bytes[HEADER_BYTES..end], end)))
 }
 
-/// The payload as one unsigned integer.
 pub fn integer(payload: &[u8]) -> Outcome<u64> {
     let mut bytes = [0; 8];
     if payload.len() != bytes.len() {
@@ -139,7 +138,7 @@ impl<'a, W: Write> Entries<'a, W> {
         Entries { writer, batch: String::new(), sent: 0 }
     }
 
-    /// What all payloads come to, were this the end.
+    /// The bytes of all payloads if the list ended here.
     pub fn bytes(&self) -> usize {
         self.sent + self.batch.len() + 1
     }

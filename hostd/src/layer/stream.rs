@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use sys::{Code, Error, TooLarge};
 
-/// Programs that read hostile bytes need no right.
+/// The user of programs that read hostile bytes.
 const NOBODY: u32 = 65_534;
 const MAGIC_BYTES: usize = 4;
 
@@ -21,7 +21,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// How the file is compressed its first bytes tell. More than `bytes_max` decompressed bytes are an error.
+    /// The file's first bytes tell how it is compressed. More than `bytes_max` decompressed bytes are an error.
     pub fn open(path: &Path, hashed: bool, bytes_max: u64) -> Result<Stream, Error> {
         let open = || File::open(path).map_err(|error| Error::io("open", path.display(), error));
         let (source, decompressor) = match program(&open()?)? {

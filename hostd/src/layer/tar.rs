@@ -1,12 +1,12 @@
-//! Reads a tar of unknown origin: ustar, the long names and base-256 numbers of GNU, and the records of pax (POSIX.1-2008, pax(1);
-//! GNU tar manual, "Basic Tar Format"). It believes no length before it is within a bound.
+//! Reads a tar of unknown origin: ustar, the long names and base-256 numbers of GNU, and the records of pax (POSIX.1-2008, pax(1); GNU tar
+//! manual, "Basic Tar Format"). Each length is checked against a bound before it is believed.
 
 use std::io::{self, Read};
 
 use sys::{Code, Error};
 
 const BLOCK: usize = 512;
-/// Of the long names and records of one entry together, and of how many of them there are.
+/// Bounds of the long names and records of one entry: their bytes together, and their number.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 const HEADERS_MAX: usize = 64;
 /// Above the year 2200; later times are cut to it.
@@ -49,7 +49,7 @@ struct Records {
 
 pub struct Tar<R> {
     input: R,
-    /// Of the content of the last entry, and of the padding behind it.
+    /// Unread bytes of the last entry's content, and of the padding behind it.
     left: u64,
     padding: u64,
 }
@@ -80,7 +80,7 @@ impl<R: Read> Tar<R> {
                     let text = self.header(size, &mut left)?;
                     read_records(&text, &mut records)?;
                 }
-                // Of the whole archive, such as a comment. Other unpackers of layers ignore it too.
+                // Records of the whole archive, such as a comment. Other unpackers of layers ignore them too.
                 b'g' => {
                     self.header(size, &mut left)?;
                 }
@@ -158,7 +158,7 @@ impl<R: Read> Tar<R> {
         Ok(Some(block))
     }
 
-    /// Takes what it reads from what is `left` for one entry.
+    /// Reads a header's content and subtracts its bytes from `left`.
     fn header(&mut self, size: u64, left: &mut u64) -> Result<Vec<u8>, Error> {
         if size > *left {
             return Err(Error::new(format!("a header of {size} bytes is too long, or several are together")));
@@ -277,7 +277,7 @@ fn number(field: &[u8], what: &str) -> Result<u64, Error> {
     u64::from_str_radix(text, 8).map_err(|_| wrong())
 }
 
-/// A time that cannot be told is the first one.
+/// A time that cannot be read is 0.
 fn seconds(field: &[u8]) -> i64 {
     number(field, "time").map_or(0, |value| value.min(SECONDS_MAX as u64) as i64)
 }
@@ -290,7 +290,7 @@ pub fn refused(path: &[u8], why: &str) -> Error {
     Error::new(format!("{} {why}", String::from_utf8_lossy(path)))
 }
 
-/// Of an entry that cannot be made as it is for another reason than its own.
+/// The error of an entry that cannot be made for a reason outside of the archive.
 pub fn unmade(path: &[u8], what: &str, error: io::Error) -> Error {
     Error::with(Code::of(&error), format!("{} {what}: {error}", String::from_utf8_lossy(path)))
 }

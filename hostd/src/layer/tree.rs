@@ -1,5 +1,5 @@
-//! The folder that a layer is unpacked into. Each path is walked name by name from its root: the kernel follows no link and crosses no
-//! mount (openat2(2)), links are followed here, within the layer and those below it, and `..` never leads above the root.
+//! The folder that a layer is unpacked into. Each path is walked name by name from the root. The kernel follows no link and crosses no
+//! mount (openat2(2)). Links are followed here, within the layer and those below it, and `..` never leads above the root.
 
 mod place;
 
@@ -19,21 +19,21 @@ use sys::entry::{change_file_mode, set_attribute, S_IFCHR, S_IFIFO};
 use sys::folder::Folder;
 use sys::Error;
 
-/// Each sandbox has so many ids.
+/// The highest id of a sandbox.
 const ID_MAX: u64 = 65_535;
 const COPY_BYTES: usize = 128 * 1024;
 const WHITEOUT: &[u8] = b".wh.";
 const WHITEOUT_OPAQUE: &[u8] = b".wh..wh..opq";
-/// Of aufs; they say nothing about the layer.
+/// Prefix of other files of aufs, which say nothing about the layer.
 const WHITEOUT_OTHER: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 const CAPABILITY: &[u8] = b"security.capability";
 /// `struct vfs_cap_data` of revision 2 (capabilities(7)); revision 3 names a root user of some other namespace.
 const CAPABILITY_BYTES: usize = 20;
 const CAPABILITY_REVISION: u8 = 2;
-/// In the root: a sandbox has its own, and what a layer has there nobody could see.
+/// Names in the root of which each sandbox has its own: nobody could see those of a layer.
 const RESERVED: [&[u8]; 4] = [b".atoll", b"dev", b"proc", b"sys"];
-/// The same in `etc`: a link there could keep a sandbox from its own.
+/// The same in `etc`: a link in a layer could keep a sandbox from its own file.
 const RESERVED_IN_ETC: [&[u8]; 4] = [b"hostname", b"hosts", b"machine-id", b"resolv.conf"];
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;
@@ -44,7 +44,7 @@ pub struct Limits {
     pub files: u64,
     /// Names in one path.
     pub depth: usize,
-    /// Of the paths of all folders, which are kept until the end.
+    /// Bytes of the paths of all folders, which are kept until the end.
     pub folder_bytes: usize,
 }
 
@@ -55,7 +55,7 @@ pub struct Report {
     pub devices: u64,
     /// Left out: all but `user.*` and `security.capability`.
     pub attributes: u64,
-    /// Nothing of the layers below is to be seen.
+    /// The layer hides all of the layers below.
     pub is_opaque: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct Tree {
     /// Folders by their paths. Their times are set at the end: each new entry changes them.
     dated: Vec<(PathBuf, i64)>,
     dated_bytes: usize,
-    /// Most entries lie beside the one before.
+    /// The folder of the last entry: most entries lie beside the one before.
     last: Option<(Vec<OsString>, Rc<Place>)>,
     buffer: Vec<u8>,
 }
@@ -128,7 +128,7 @@ impl Tree {
                     self.root.folder(parent.as_os_str()).and_then(|parent| date_folder(&parent, name, *seconds))
                 }
             };
-            // Another entry may have replaced it.
+            // Another entry may have replaced the folder.
             drop(dated);
         }
         Ok(self.report)
@@ -183,7 +183,7 @@ impl Tree {
             Some(_) => {
                 self.clear(place, name, &entry.path)?;
                 let made = place.folder.make_folder(name).map_err(failed)?;
-                // What is replaced has hidden a folder below, if there is one.
+                // The replaced entry hid any folder below, so the new folder does too.
                 self.hide_below(&made).map_err(failed)?;
                 made
             }
@@ -241,7 +241,7 @@ impl Tree {
         if self.is_reserved(&place.names, hidden) {
             return Ok(());
         }
-        // It hides what is below, not what this layer has, whichever comes first in the archive.
+        // A whiteout hides entries of the layers below, not of this layer, whichever comes first in the archive.
         match self.seen(place, hidden, path)? {
             Some(found) if found.is_dir() => {
                 let folder = place.folder.folder(hidden).map_err(failed)?;
@@ -260,7 +260,7 @@ impl Tree {
         if self.seen(place, name, path)?.is_none() {
             return Ok(());
         }
-        // A folder in it may be the last one.
+        // `last` may be a folder in what is removed.
         self.last = None;
         remove_entry(&place.folder, name, Path::new(OsStr::from_bytes(path)), 0)
     }

@@ -1,6 +1,6 @@
-//! The index of an overlay whose upper layer and work folder are a copy, such as a btrfs snapshot. It names its upper layer by a
-//! handle of the original, and the kernel refuses it for another layer (ESTALE). Its entries for files join hard links of lower
-//! layers and are valid for the copy too; those for folders are handles of the original.
+//! The index of an overlay whose upper layer and work folder are a copy, such as a btrfs snapshot. The index names its upper layer by a
+//! handle of the original, and the kernel refuses it for another layer (ESTALE). Entries for files join hard links of lower layers and are
+//! valid for the copy too; entries for folders are handles of the original.
 
 use std::ffi::CStr;
 use std::fs;

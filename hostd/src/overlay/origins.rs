@@ -1,6 +1,6 @@
-//! The origin attributes of an upper layer: for each file and folder that overlay copied up, the position of the original on the
-//! disk. They are wrong above lower layers at another position, and overlay hides the lower half of a folder with a wrong
-//! attribute. It creates missing ones of folders again.
+//! The origin attributes of an upper layer: for each file and folder that overlay copied up, the position of the original on the disk. They
+//! are wrong above lower layers at another position: overlay hides the lower half of a folder with a wrong attribute, but creates a missing
+//! one of a folder again.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -58,7 +58,7 @@ mod tests {
         let root = env::temp_dir().join(format!("atoll-origins-{}", std::process::id()));
         fs::create_dir(&root).expect("a folder");
         let name = "x".repeat(200);
-        // The current folder is the process's, and this is the only test that has one.
+        // The whole process has one current folder, and no other test changes it.
         env::set_current_dir(&root).expect("there");
         for _ in 0..40 {
             fs::create_dir(&name).expect("a folder");

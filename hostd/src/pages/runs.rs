@@ -1,11 +1,11 @@
-//! Which pages of a file are in an earlier one too, in runs: a short one would cost more in extents than it spares.
+//! Finds the runs of pages that a file shares with an earlier one. A short run would cost more in extents than it saves.
 
 use std::collections::HashMap;
 
 /// Pages of the shortest run: 64 KiB.
 const RUN_MIN: usize = 16;
 
-/// `pages` pages from `at` on are those of the earlier ones from `from` on.
+/// `pages` pages from `at` on are the same as the earlier ones from `from` on.
 #[derive(Debug, PartialEq)]
 pub struct Run {
     pub at: usize,
@@ -16,7 +16,7 @@ pub struct Run {
 pub struct Runs {
     /// Hashes of the earlier pages.
     earlier: Vec<u64>,
-    /// Each sixteenth page, one of which every run holds.
+    /// Each sixteenth earlier page, by its hash. Every run holds one of them.
     anchors: HashMap<u64, usize>,
 }
 
@@ -29,14 +29,14 @@ impl Runs {
         Runs { earlier, anchors }
     }
 
-    /// In order, none over another.
+    /// The runs in order, without overlaps.
     pub fn within(&self, pages: &[u64]) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut at = 0;
         while at < pages.len() {
             let last = runs.last();
             let free_from = last.map_or(0, |run| run.at + run.pages);
-            // Most memory lies where it lay before: behind a page that has changed the next one follows.
+            // Most memory lies where it lay before: behind a changed page, the page at the same distance usually matches again.
             let next =
                 last.map(|run| run.from + (at - run.at)).filter(|from| self.earlier.get(*from) == Some(&pages[at]));
             let anchor = self.anchors.get(&pages[at]).copied();
@@ -52,7 +52,7 @@ impl Runs {
         runs
     }
 
-    /// The run through page `at`, which is the earlier page `from`; it begins at `free_from` at the earliest.
+    /// The run through page `at`, which is the same as the earlier page `from`. The run begins at `free_from` at the earliest.
     fn around(&self, pages: &[u64], free_from: usize, at: usize, from: usize) -> Run {
         let same = |(one, other): &(&u64, &u64)| one == other;
         let before = pages[free_from..at].iter().rev().zip(self.earlier[..from].iter().rev()).take_while(same).count();

@@ -1,4 +1,4 @@
-//! Tells of the ends of processes as they come, so that the server need not look at hundreds of them several times a second.
+//! Reports the ends of processes as they come, so that the server need not poll hundreds of processes several times a second.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use sys::pidfd::Pidfd;
 
 pub struct Ends {
     epoll: Epoll,
-    /// By the id of the request that asks.
+    /// By the id of the request that watches.
     watched: Mutex<HashMap<u32, Pidfd>>,
 }
 
@@ -20,19 +20,19 @@ impl Ends {
         Ok(Ends { epoll: Epoll::new()?, watched: Mutex::default() })
     }
 
-    /// Has `next` tell of the end of the process with this number that started at this tick. False: it has ended.
+    /// Makes `next` report the end of `process`. False when it has ended already.
     pub fn watch(&self, id: u32, process: Process) -> io::Result<bool> {
         let Process { pid, start } = process;
         let pidfd = match Pidfd::open(pid as i32) {
             Err(error) if error.raw_os_error() == Some(sys::ESRCH) => return Ok(false),
             opened => opened?,
         };
-        // Read after the descriptor was opened: what it says is of that process, or of none.
+        // Read after the descriptor was opened: with the right tick, the descriptor is of that process.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         if start_tick(&String::from_utf8_lossy(&stat)) != Some(start) {
             return Ok(false);
         }
-        // In the table first: the end may be told at once.
+        // In the table first, because the end may be reported at once.
         let mut watched = self.lock();
         watched.insert(id, pidfd);
         if let Err(error) = self.epoll.add(&watched[&id], id.into()) {
@@ -47,7 +47,7 @@ impl Ends {
         loop {
             let id = self.epoll.wait()? as u32;
             if let Some(pidfd) = self.lock().remove(&id) {
-                // Its close would not do: a child between fork and exec has a copy.
+                // A close would not do: a child between fork and exec has a copy of the descriptor.
                 self.epoll.remove(&pidfd)?;
                 return Ok(id);
             }

@@ -67,7 +67,7 @@ fn freeze_for_dump(groups: &[PathBuf]) -> Result<Met, Error> {
 /// A random pause: a process that starts programs periodically must not be met at the same phase again.
 fn pause() {
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
-    // The clock of a virtual machine may count in thousands; the quotient varies all the same.
+    // The clock of a virtual machine may count in steps of 1000 ns; the quotient varies all the same.
     sleep(Duration::from_nanos(u64::from((nanos / 7) % PAUSE_MAX_NANOS)));
 }
 
@@ -95,7 +95,7 @@ impl Freezer {
         group
     }
 
-    /// For another group of the same hierarchy.
+    /// The freezer of another group of the same hierarchy.
     pub fn with_group(&self, group: PathBuf) -> Freezer {
         match self {
             Freezer::One(_) => Freezer::One(group),
@@ -103,7 +103,7 @@ impl Freezer {
         }
     }
 
-    /// Returns at once. Those that a debugger holds freeze when it lets them go.
+    /// Returns at once. A process that a debugger holds freezes when the debugger lets it go.
     pub fn begin(&self) -> Result<(), Error> {
         match self {
             Freezer::One(group) => put(&group.join("freezer.state"), "FROZEN"),
@@ -111,7 +111,7 @@ impl Freezer {
         }
     }
 
-    /// Returns when all stand still.
+    /// Returns when all processes stand still.
     fn freeze(&self) -> Result<(), Error> {
         let until = Instant::now() + FREEZE_TIME;
         loop {
@@ -144,7 +144,7 @@ fn thaw(groups: &[PathBuf]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Processes of other namespaces, which have no number here, are left out, and so is this one's init.
+/// The processes of a control group, without those of other namespaces, which have no number here, and without init.
 pub fn members(groups: &[PathBuf]) -> Vec<i32> {
     let texts = groups.iter().map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
     let text = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
@@ -159,7 +159,7 @@ fn is_stopped(pid: i32) -> bool {
     stat.get(name_end + 2) == Some(&b'T')
 }
 
-/// A thread that waits so takes no notice of a debugger, and its child, frozen too, never lets it go.
+/// A thread in such a call takes no notice of a debugger, and its child, frozen too, never lets it go.
 fn is_vforking(pid: i32) -> bool {
     let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
         Ok(threads) => threads,

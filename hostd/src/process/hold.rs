@@ -1,5 +1,6 @@
-//! Holds back what a restore brings into a sandbox while programs run there that come first. CRIU calls it when all processes are there
-//! and none has gone on. Those but the first move to a group of their own, which is frozen; the server lets them go (`Cgroups.thaw`).
+//! Holds back the processes that a restore brings into a sandbox, until the programs of its hooks have run. CRIU calls this when all
+//! processes exist and none has run on. All but the first move to a control group of their own, which stays frozen until the server thaws
+//! it (`Cgroups.thaw`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,9 +25,9 @@ fn hold(freezer: &Freezer, first: i32) -> Result<(), Error> {
     fs::create_dir(&held).map_err(|error| Error::io("mkdir", held.display(), error))?;
     let own = namespace_of("self");
     for pid in members(&[freezer.group().to_path_buf()]) {
-        // CRIU itself, and what brings memory, are in the sandbox's group too.
+        // CRIU itself, and the program that brings memory, are in the sandbox's group too.
         let is_inside = pid != first && namespace_of(&pid.to_string()) != own;
-        // One that has ended moves nowhere.
+        // A process that has ended cannot be moved.
         if is_inside
             && fs::write(held.join("cgroup.procs"), pid.to_string()).is_err()
             && Path::new(&format!("/proc/{pid}/exe")).exists()
@@ -37,12 +38,12 @@ fn hold(freezer: &Freezer, first: i32) -> Result<(), Error> {
     freezer.with_group(held).begin()
 }
 
-/// Of process ids.
+/// The pid namespace of a process.
 fn namespace_of(process: &str) -> Option<u64> {
     fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|metadata| metadata.ino())
 }
 
-/// Without a link followed, which could lead out of the sandbox.
+/// Follows no link, which could lead out of the sandbox.
 fn has_folder(root: &Path, path: &Path) -> bool {
     let names = path.iter().filter(|name| *name != OsStr::new("/"));
     let mut folder = Folder::open(root);

@@ -24,12 +24,12 @@ pub const STACK_BYTES: usize = 1024 * 1024;
 pub struct Program {
     argv: Vec<OsString>,
     input: String,
-    /// Without pipes: what it leaves running must not hold one.
+    /// Without pipes: a process that the program leaves running must not hold one.
     detached: bool,
-    /// It does not have the mounts below this folder (`mounts.rs`), but those below the next one.
+    /// The program does not see the mounts below `hide` (`mounts.rs`), but sees those below `keep`.
     hide: Option<PathBuf>,
     keep: Option<PathBuf>,
-    /// Folders of the control group that it joins before it begins, whose limits hold for all that it starts.
+    /// Folders of the control group that the program joins before it begins. Their limits hold for all that it starts.
     groups: Vec<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ pub struct Programs(Mutex<HashMap<u32, Place>>);
 
 enum Place {
     Starting,
-    /// A kill came before it ran.
+    /// A kill came before the program ran.
     Killed,
     /// The pid, which no other process can have while this is in the table.
     Running(i32),
@@ -51,7 +51,7 @@ impl Programs {
         self.lock().insert(id, Place::Starting);
     }
 
-    /// With all of its process group.
+    /// Kills the program's whole process group.
     pub fn kill(&self, id: u32) {
         match self.lock().get_mut(&id) {
             Some(Place::Running(pid)) => sys::kill_group(*pid),
@@ -83,14 +83,14 @@ impl Program {
         Ok(Program { argv, input, detached, hide, keep, groups })
     }
 
-    /// This program itself, for one request.
+    /// hostd itself, for one request.
     pub fn performing(request: String) -> Program {
         let own = std::env::args_os().next().unwrap_or_default();
         let argv = vec![own, "perform".into(), request.into()];
         Program { argv, input: String::new(), detached: false, hide: None, keep: None, groups: vec![] }
     }
 
-    /// Runs it to its end. What this changes of the namespaces of the calling thread ends with the thread.
+    /// Runs the program to its end. May leave the calling thread in another mount namespace.
     pub fn run(&self, id: u32, programs: &Programs) -> Answer {
         let started = match self.enter_mounts() {
             Err(error) => Err(Answer::done(Err(error))),
@@ -105,7 +105,7 @@ impl Program {
         }
     }
 
-    /// Becomes it. Returns only what prevents that.
+    /// Becomes the program. Returns only when that fails.
     pub fn replace_this(&self) -> Result<String, Error> {
         self.enter_mounts()?;
         for group in &self.groups {

@@ -1,9 +1,9 @@
 //! Robust mutexes (pthread_mutexattr_setrobust) of processes that end because their memory is saved.
 //!
-//! At the end of a thread the kernel walks its list of them and releases each, in a mapped file too: the file stays, and the
-//! process, restored with its own knowledge of holding the mutex, would meet another holder. LMDB has its writers' mutex in such a
-//! file. So the lists are emptied once everything is saved: the image has them whole, and the kernel finds nothing to release.
-//! No thread moves meanwhile.
+//! At the end of a thread the kernel walks its list of robust mutexes and releases each, in a mapped file too. The file stays, and the
+//! restored process, which still believes that it holds the mutex, would meet another holder. LMDB has its writers' mutex in such a file.
+//! So the lists are emptied once everything is saved, while all threads stand still: the image has them whole, and the kernel finds nothing
+//! to release.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use crate::process::freeze::members;
 use sys::Error;
 
-/// `struct robust_list_head`: the first entry, which is the head itself when there is none; an offset; one that is being taken or left.
+/// `struct robust_list_head`: the first entry, which is the head itself in an empty list; an offset; the entry that is being taken or left.
 const HEAD_BYTES: usize = 24;
 const PENDING: u64 = 16;
 
@@ -28,7 +28,7 @@ pub fn empty(groups: &[PathBuf]) -> Result<(), Error> {
     for list in members(groups).into_iter().flat_map(lists_of) {
         let outcome = list.and_then(|list| list.empty().map(|()| emptied.push(list)));
         if let Err(error) = outcome {
-            // The processes go on.
+            // The processes go on and need their lists.
             for list in &emptied {
                 list.put_back()?;
             }
@@ -51,7 +51,7 @@ fn list_of(process: i32, thread: i32) -> Result<Option<List>, Error> {
         Err(error) => return Err(Error::io("find the robust mutexes of", thread, error)),
     };
     let mut content = [0; HEAD_BYTES];
-    // What cannot be read is nothing that the kernel could walk either.
+    // The kernel could not walk an unreadable list either.
     let is_readable = memory(process)?.read_exact_at(&mut content, head).is_ok();
     let list = List { process, head, content };
     Ok(Some(list).filter(|list| is_readable && !list.is_empty()))
@@ -96,7 +96,7 @@ mod tests {
         fn syscall(number: c_long, ...) -> c_long;
     }
 
-    /// Of the calling thread.
+    /// Sets the list of the calling thread.
     fn set_list(head: u64) {
         // SAFETY: the list of this thread lives until the test sets the thread's own again.
         assert_eq!(unsafe { syscall(SYS_SET_ROBUST_LIST, head, 24usize) }, 0);

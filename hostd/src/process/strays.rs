@@ -1,6 +1,6 @@
-//! Programs of a dead server, and programs without a supervisor. Their names and arguments identify them, which any process can imitate,
-//! so a process counts only in the pid namespace of this one. A process of a sandbox never is in it, and nothing else of it is
-//! read: a read of its arguments could wait for its memory.
+//! Programs of a dead server, and programs without a supervisor. Their names and arguments identify them, which any process can imitate, so
+//! only a process in hostd's pid namespace counts. A process of a sandbox is never in it, and nothing but its namespace is read: a read of
+//! its arguments could wait for its memory.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -88,7 +88,7 @@ fn name_of(argv: &[Vec<u8>]) -> &[u8] {
     program.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// By whole parts of the path, so that `/a/bc` is not within `/a/b`.
+/// Compares whole parts of the path, so that `/a/bc` is not within `/a/b`.
 fn is_within(path: &Path, folders: &[PathBuf]) -> bool {
     folders.iter().any(|folder| path.starts_with(folder))
 }

@@ -1,9 +1,9 @@
 //! Waits until a guest has closed its ends of connections: CRIU refuses sockets that lead out of the sandbox. Gives up silently after
 //! a while; then CRIU reports what it found.
 //!
-//! An accepted end belongs to the network namespace of the connecting process, this one, and has the name of the guest's
-//! socket. The open files of the guest show to which sandbox it belongs. One that waits to be accepted is no open file of any guest
-//! yet, so it may be of this one, which would accept it at the moment of the dump.
+//! An accepted end belongs to the network namespace of the connecting process, hostd, and has the name of the guest's socket. The open
+//! files of the guest show to which sandbox the end belongs. An end that waits to be accepted is no open file of any guest yet, so it may
+//! belong to this one, which would accept it at the moment of the dump.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,10 +19,10 @@ const CONNECTED: &[u8] = b"03";
 const WAITS_TO_BE_ACCEPTED: &[u8] = b"02";
 /// A guest whose sandbox is busy on its one processor needs a while.
 const WAIT: Duration = Duration::from_secs(3);
-/// On a host with many sandboxes there may always be one that waits to be accepted.
+/// On a host with many sandboxes there may always be an end that waits to be accepted.
 const WAIT_FOR_ACCEPTS: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The whole table of the host is read each time.
+/// Each look reads the whole table of the host.
 const PAUSE_MAX: Duration = Duration::from_millis(16);
 
 pub fn await_unconnected(pid: i32) -> Result<(), Error> {
@@ -58,7 +58,7 @@ fn sockets_of(pid: i32) -> HashSet<Vec<u8>> {
     targets.filter_map(inode).collect()
 }
 
-/// The inodes of the ends of guests in a state, in a table like /proc/net/unix: address, count, protocol, flags, type, state, inode, name.
+/// The inodes of guests' ends in a state. The table is like /proc/net/unix: address, count, protocol, flags, type, state, inode, name.
 fn ends<'a>(table: &'a [u8], wanted: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     table.split(|byte| *byte == b'\n').filter_map(move |line| {
         let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(5);

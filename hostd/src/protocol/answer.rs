@@ -12,7 +12,7 @@ pub enum Status {
     Signalled,
     /// With an error number.
     NotStarted,
-    /// More than is read of a program, which is killed.
+    /// The program wrote more than is read, and was killed.
     TooMuch,
 }
 
@@ -35,7 +35,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Of a request that this process has done itself: what another process of this program would write.
+    /// The answer to a request that this process has carried out itself: what a `perform` process would write.
     pub fn done(result: Result<String, Error>) -> Answer {
         match result {
             Ok(told) => Answer { status: Status::Exited, code: 0, stdout: told.into_bytes(), stderr: vec![] },

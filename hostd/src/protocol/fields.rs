@@ -54,7 +54,7 @@ impl Fields {
         self.texts(name)?.into_iter().map(|text| absolute(name, text)).collect()
     }
 
-    /// At least one.
+    /// One absolute path or more.
     pub fn some_paths(&mut self, name: &str) -> Result<Vec<PathBuf>, Error> {
         let paths = self.paths(name)?;
         match paths.is_empty() {
@@ -111,7 +111,7 @@ impl Fields {
         self.0.contains_key(name)
     }
 
-    /// Refuses what nobody has taken.
+    /// Refuses fields that were not taken.
     pub fn finish(self) -> Result<(), Error> {
         match self.0.keys().next() {
             Some(name) => Err(refused(format!("{name}: unknown field"))),

@@ -1,4 +1,4 @@
-//! All requests. Each verb has one form, and what does not have it is refused by the name of the field.
+//! All requests. Each verb has one form; a request of another form is refused by the name of the wrong field.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use sys::{Code, Error};
 
 #[derive(Debug)]
 pub enum Request {
-    /// To the resident one alone.
+    /// For the resident hostd alone.
     Resident(Resident),
     StartProgram(Program),
     Brief(Brief),
@@ -26,13 +26,13 @@ pub enum Resident {
         port: u16,
     },
     AwaitExit(Process),
-    /// On the relay's socket, like the next one.
+    /// Comes on the relay's socket, like the next one.
     ConnectGuest(PathBuf),
     CutGuest(PathBuf),
 }
 
-/// A few system calls, which a thread of the resident one makes: a process would cost more. They cannot be killed, so each has an end of its
-/// own. What they change of their thread's namespaces ends with it.
+/// A few system calls, which a thread of the resident hostd makes: a process would cost more. Such a request cannot be killed, so each ends
+/// by itself. Changes to the namespaces of the thread end with it.
 #[derive(Debug)]
 pub enum Brief {
     AdoptIndex { work: PathBuf },
@@ -57,7 +57,7 @@ pub enum Brief {
     WriteForkGeneration(fork_generation::Write),
 }
 
-/// Takes its time, or changes its process: a process of its own, which can be killed.
+/// Takes its time, or changes its process. So each has a process of its own, which can be killed.
 #[derive(Debug)]
 pub enum Long {
     AwaitDumps { runc_root: PathBuf, timeout_ms: u64 },
@@ -103,7 +103,7 @@ impl Request {
 }
 
 impl Resident {
-    /// On the socket of the relay, where nothing else is asked.
+    /// Reads a request on the socket of the relay, where nothing else is asked.
     pub fn parse(mut fields: Fields) -> Result<Resident, Error> {
         let op = fields.text("op")?;
         let resident = Resident::of(&op, &mut fields)?.ok_or_else(|| refused("another operation"))?;
@@ -214,7 +214,7 @@ pub fn assert_version(fields: &mut Fields) -> Result<(), Error> {
     }
 }
 
-/// Ids from `start` on, so many.
+/// `count` ids from `start` on: start and count.
 pub fn range(fields: &mut Fields) -> Result<(u32, u32), Error> {
     let mut range = fields.object("range")?;
     let (start, count) = (range.number("start")?, range.number("count")?);
@@ -229,7 +229,7 @@ mod tests {
         Request::alone(text.as_bytes())
     }
 
-    /// One of each, as the schema of the server has them; a test of the server holds both against each other.
+    /// One of each request, as the schema of the server has them; a test of the server compares the two.
     fn samples() -> Vec<String> {
         let text = include_str!("request/samples.jsonl");
         text.lines().map(|line| line.replacen('{', &format!("{{\"protocol\":{VERSION},"), 1)).collect()
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// After the name of the operation.
+    /// Optional fields, each after the name of its operation.
     const OPTIONAL: [(&str, &str); 5] = [
         ("start-program", "hide"),
         ("start-program", "keep"),

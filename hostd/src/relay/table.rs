@@ -128,7 +128,7 @@ impl Entry<'_> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        // Without the lock, as a close can block; it can be interrupted while the relay is in the table.
+        // Without the lock, because a close can block. It can be interrupted while the relay is in the table.
         self.relays.close_guest(self.id);
         let mut table = self.relays.lock();
         if let Some(relay) = table.relays.remove(&self.id) {

@@ -61,7 +61,7 @@ fn read_all(mut stream: &UnixStream) -> Vec<u8> {
     bytes
 }
 
-/// Until nothing comes for a while.
+/// Reads until nothing comes for a while.
 fn read_what_there_is(server: &mut UnixStream) {
     server.set_nonblocking(false).expect("is set");
     server.set_read_timeout(Some(Duration::from_millis(100))).expect("is set");

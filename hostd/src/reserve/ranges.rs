@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-/// Disjoint ranges of bytes that do not touch, by their start, with their ends.
+/// Disjoint ranges of bytes that do not touch: from start to end.
 #[derive(Default)]
 pub struct Ranges(BTreeMap<u64, u64>);
 
@@ -18,7 +18,7 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// The parts of a range that are in none, as start and length.
+    /// The parts of a range that are in none of these ranges, as start and length.
     pub fn gaps(&self, start: u64, length: u64) -> Vec<(u64, u64)> {
         let end = start + length;
         let mut found = Vec::new();
@@ -39,7 +39,7 @@ impl Ranges {
         self.overlaps(start, start + length).map(|(from, to)| to - from).sum()
     }
 
-    /// How many bytes of the ranges given, one after the other, come before the first that is in none.
+    /// How many bytes of `given`, one range after the other, come before the first byte that is in none of these ranges.
     pub fn prefix_of(&self, given: &[(u64, u64)]) -> u64 {
         let mut bytes = 0;
         for &(start, length) in given {

@@ -105,7 +105,7 @@ async function openConversation(
   return { sessionId, isNew: !loaded }
 }
 
-/** Loads a conversation. The answer follows a replay of it, which is ignored. Undefined if the program does not have it any more. */
+/** Loads a saved conversation; undefined if the program has lost it. The replay that precedes the answer is ignored. */
 async function load(agent: ClientContext, sessionId: string, cwd: string) {
   try {
     const { modes } = await agent.request(methods.agent.session.load, { sessionId, cwd, mcpServers: [] })

@@ -23,7 +23,7 @@ export class AcpProcess {
   /** Resolves with the reason when the program has ended or could not be started. */
   readonly ended: Promise<string>
   readonly #child: ChildProcessByStdio<Writable, Readable, Readable>
-  /** Told of each message that was too large to be read. */
+  /** Called with the size of each message that was too large to be read. */
   onLeftOut: ((bytes: number) => void) | undefined
   #stderr = ''
   #isOver = false
@@ -117,7 +117,7 @@ function isLikeMessage(head: string): boolean {
   return /^\s*\{.*"jsonrpc"/s.test(head)
 }
 
-/** A failed answer in the place of one that was too large: the request would wait for it for ever. */
+/** A failed answer in place of one that was too large. Without it the request would wait for ever. */
 function insteadOf({ head, byteLength }: { head: string; byteLength: number }): AnyMessage | undefined {
   const [, id] = /"id"\s*:\s*(\d+)\s*,\s*"(?:result|error)"/.exec(head) ?? []
   if (id === undefined || !isLikeMessage(head)) return undefined

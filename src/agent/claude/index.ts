@@ -21,7 +21,7 @@ import { ModelProxy } from '../model-proxy.ts'
 import { SavedSession } from '../state-dir.ts'
 import { ClaudeEvents } from './events.ts'
 
-/** Its names of the protocol's tools. */
+/** The SDK's names of the protocol's tools. */
 const claudeTools = ['Bash', 'Read', 'Write', 'Edit', 'Glob', 'Grep', 'LS'] as const
 
 /** This tool runs at the model API, so the gateway refuses it. */

@@ -9,7 +9,7 @@ import { clientOf, type Flags } from '../settings.ts'
 
 const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
 const exitCodeMax = 255
-/** Of each stream. A text of V8 has at most 512 MiB. */
+/** Bound of each stream. A text of V8 has at most 512 MiB. */
 const jsonTextMax = 128 * 1024 * 1024
 
 interface Options extends Flags {
@@ -38,7 +38,7 @@ export function addExec(program: Command): void {
     })
 }
 
-/** The exit codes of `exec` and `shell` are those of the remote command; this one says that it was not the command. */
+/** Gives a failure of `exec` or `shell` itself an exit code of its own: all others are those of the remote command. */
 export function ownFailure(error: Error & { exitCode?: number }): never {
   // Help is no failure.
   if (error.exitCode === 0) throw error
@@ -58,7 +58,7 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
     envs: flags.env,
     user: flags.user,
     timeoutSeconds: flags.timeout,
-    // What was sent when a connection broke may be lost.
+    // Input that was under way when a connection broke may be lost.
     reconnects: input === undefined,
   })
   const restore = passInterrupts(remote)
@@ -84,7 +84,7 @@ async function relay(remote: Process): Promise<number> {
   for (const name of ['stdout', 'stderr'] as const) {
     process[name].removeAllListeners('error')
     process[name].on('error', () => {
-      // As the kernel would tell it.
+      // As the kernel signals a local writer whose reader has gone.
       if (!closed[name]) remote.kill(signals.closedPipe).catch(() => undefined)
       closed[name] = true
     })
@@ -123,7 +123,7 @@ async function collect(remote: Process, read: () => Promise<ProcessInfo | undefi
   }
 }
 
-/** A connection that broke for long, or a reader that stood still, may have missed something. */
+/** Throws if output is lost, to a long break of the connection or to a reader that stood still. */
 async function assertWhole(remote: Process): Promise<void> {
   const lostBytes = await remote.lost()
   if (lostBytes === 0) return

@@ -14,7 +14,7 @@ interface Options extends Flags {
   token?: string
 }
 
-/** Where the preview is asked for, and under which name. */
+/** Where previews are reached, and the host name of this one. */
 interface Upstream {
   url: URL
   host: string
@@ -34,7 +34,7 @@ export function addForward(program: Command): void {
       const client = await clientOf(flags)
       const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client })
       const preview = new URL(sandbox.url(port))
-      // Names below localhost resolve nowhere else, and the server tells previews by the name alone. TLS needs the name itself.
+      // Names below localhost resolve nowhere else, and the server identifies previews by the name alone. TLS needs the name itself.
       const url = preview.protocol === 'https:' ? preview : new URL(client.url)
       await serve({ url, host: preview.host, token: flags.token }, local)
     })

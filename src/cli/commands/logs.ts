@@ -6,7 +6,7 @@ import { checkedId } from '../options.ts'
 import { columns, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
-/** A process that has said nothing for so long has said all for now. */
+/** After this silence a process has no more output for now. */
 const silenceMs = 500
 
 interface Options extends Flags {

@@ -36,7 +36,7 @@ export function addMcp(program: Command): void {
         await Promise.race([Promise.allSettled(running), sleep(finishMs)])
       }
       beforeEnd(finish)
-      // The client that started this program ends it so.
+      // The client ends this program by closing its input.
       await Promise.race([once(process.stdin, 'end'), once(process.stdin, 'close')])
       await finish()
     })

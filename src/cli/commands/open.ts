@@ -21,7 +21,7 @@ export function addOpen(program: Command): void {
     })
 }
 
-/** A machine without a browser has the URL already. */
+/** Failures are ignored: the URL is printed already. */
 function browse(url: string): void {
   const program = process.platform === 'darwin' ? 'open' : 'xdg-open'
   spawn(program, [url], { stdio: 'ignore', detached: true })

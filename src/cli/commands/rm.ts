@@ -10,7 +10,7 @@ export function addRm(program: Command): void {
     .action(async (ids: string[], _options: Flags, command: Command) => {
       const client = await clientOf(command.optsWithGlobals<Flags>())
       const paths = ids.map((id) => sandboxPath(id))
-      // One that is missing does not keep the others.
+      // A missing one does not keep the others from being removed.
       const ends = await Promise.allSettled(paths.map((path) => client.json('DELETE', path)))
       for (const end of ends) if (end.status === 'rejected') throw end.reason
     })

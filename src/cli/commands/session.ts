@@ -157,7 +157,7 @@ function addWatch(session: Command): void {
     })
 }
 
-/** The text of the agent on standard output, what it does beside that on standard error. */
+/** Writes the text of the agent to standard output, and its other work to standard error. */
 async function writeEvent(event: AgentEvent): Promise<void> {
   switch (event.type) {
     case 'assistant':
@@ -177,7 +177,7 @@ async function writeEvent(event: AgentEvent): Promise<void> {
   }
 }
 
-/** Calls in the name of the owner, whom the session itself names. */
+/** Posts as the owner of the session, whom the session names. */
 async function post(client: Atoll, id: string, action: string, json: object): Promise<SessionInfo> {
   const path = pathOf(id)
   const { userId } = await client.json<SessionInfo>('GET', path)

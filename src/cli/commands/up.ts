@@ -27,7 +27,7 @@ export function addUp(program: Command): void {
 export async function runProgram(file: string, flags: readonly string[] = []): Promise<number> {
   if (process.platform !== 'linux') throw new CliError('the server runs on Linux alone')
   const child = spawn(process.execPath, [...flags, join(projectDir, file)], { cwd: projectDir, stdio: 'inherit' })
-  // It ends in order. A terminal sends its signal to both, and the second one changes nothing.
+  // The program ends in order. A terminal signals both processes, and the second signal has no effect.
   const restore = onInterrupt(() => void child.kill('SIGINT'))
   const terminate = () => child.kill('SIGTERM')
   process.removeAllListeners('SIGTERM')

@@ -53,7 +53,7 @@ export function addVolume(program: Command): void {
     .argument('<name...>')
     .action(async (names: string[], _options: Flags, command: Command) => {
       const { volumes } = await clientOf(command.optsWithGlobals<Flags>())
-      // One that is in use does not keep the others.
+      // One in use does not keep the others from being deleted.
       const ends = await Promise.allSettled(names.map((name) => volumes.delete(name)))
       for (const end of ends) if (end.status === 'rejected') throw end.reason
     })

@@ -47,7 +47,7 @@ export function readConversation(request: ChatCompletionRequest): Conversation {
       name: tool.function.name,
       parameters: parameterNames(tool.function.parameters),
     })),
-    // Some harnesses put it into a reminder of the first user message instead of the system prompt.
+    // Some harnesses put the directory into a reminder of the first user message instead of the system prompt.
     cwd: workingDirectory.exec([...system, ...firstUser.map(contentText)].join('\n'))?.[1],
     characterCount: messages.reduce((total, message) => total + contentText(message).length, 0),
   }
@@ -90,7 +90,7 @@ function contentTexts(message: ChatMessage | undefined): string[] {
   return typeof content === 'string' ? [content] : content.map((part) => part.text ?? '')
 }
 
-/** What the user said last, without the reminders of the harness: one message also holds what a model never came to answer. */
+/** The last text of the user, without the reminders of the harness. One message also holds prompts that the model has not answered. */
 function promptText(message: ChatMessage | undefined): string {
   const texts = contentTexts(message).map((text) => withoutReminders(text).trim())
   return texts.findLast((text) => text !== '') ?? ''

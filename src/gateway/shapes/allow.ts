@@ -24,7 +24,7 @@ const namePattern = /^([a-z-]+):((?:[\w-]+(?:\[\])*\.)*[\w-]+)(?:=(\S+))?$/
 
 /**
  * The gateway's list with more names: `wire:path` of a field, whose value then is free, `wire:path.type=name` of a type of objects, or
- * `anthropic-beta:name`. Lists in a path are written as `[]`. A name that adds nothing is told to `refuse`.
+ * `anthropic-beta:name`. Lists in a path are written as `[]`. `refuse` gets each name that adds nothing.
  */
 export function allowing(names: readonly string[], refuse: (name: string, why: string) => void): AllowList {
   const allowed: Record<ModelApi, Shape> = { ...shapes }

@@ -12,7 +12,7 @@ export const ruledFields: Fields = {
   modalities: { plain: true, list: plain },
 }
 
-/** They would bypass the list of the session's models. */
+/** Further models would bypass the list of the session's models. */
 const otherModels: Shape = { onlyEmpty: 'only one model may be named' }
 
 /** Outermost fields that clients may send empty. Most belong to routers in front of several model APIs. */

@@ -38,8 +38,8 @@ const part = union({
 const parts: Shape = { plain: true, list: part }
 
 /**
- * The API resolves an item's id by what the account keeps: an id without its content gives what another session said. An item with its
- * content needs no id. With an id, encrypted reasoning must bear the same one inside; without an id it is served as well.
+ * The API resolves an item's id by what the account keeps: an id without its content would give the content of another session. An item
+ * with its content needs no id. Encrypted reasoning is served without an id as well; with one, it must have the same one inside.
  */
 const item: Fields = {
   id: cut,

@@ -22,7 +22,7 @@ export interface Shape {
 
 export interface ObjectShape {
   fields: ReadonlyMap<string, Shape>
-  /** Of fields with any other name. */
+  /** Shape of fields with any other name. */
   rest?: Shape
   variants?: Variants
 }
@@ -33,11 +33,11 @@ export interface Variants {
   types: ReadonlyMap<string, VariantNames>
   /** For names of types that end with a date. */
   patterns: readonly (readonly [RegExp, VariantNames])[]
-  /** Without a type. Absent: a type is required. */
+  /** Names of an object without a type. Absent: a type is required. */
   untyped: VariantNames | undefined
   /** A name that an object without a type must have. */
   untypedNeeds: string | undefined
-  /** What is wrong with an object of any other type. */
+  /** The fault of an object of any other type. */
   fault: string
 }
 
@@ -103,7 +103,7 @@ export function union(types: Readonly<Record<string, Fields>>, options: UnionOpt
   }
 }
 
-/** What either shape serves. Two different shapes of lists or of objects have no sum. */
+/** The sum of two shapes: it serves what either serves. Two different shapes of lists or of objects have none. */
 export function sum(one: Shape, other: Shape): Shape {
   if (one === other) return one
   for (const key of ['list', 'object', 'isFree', 'isCut', 'isForcedFalse', 'onlyEmpty'] as const) {

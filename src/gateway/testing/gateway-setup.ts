@@ -127,5 +127,5 @@ export const messages = '/anthropic/v1/messages'
 export const completions = '/openai/v1/chat/completions'
 export const responses = '/openai/v1/responses'
 export const hello = { model: 'm-1', messages: [{ role: 'user', content: 'secret prompt' }] }
-/** The same on the wire of OpenAI's responses. */
+/** The same body on the wire of OpenAI's responses. */
 export const helloResponses = { model: 'm-1', input: 'secret prompt' }

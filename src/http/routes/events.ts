@@ -66,7 +66,7 @@ async function* startingWith(
   yield* rest
 }
 
-/** The header is of this connection; the URL's number stays the same over all reconnects of an `EventSource`. */
+/** `Last-Event-ID` wins over the URL: an `EventSource` keeps the URL of its first connection when it reconnects. */
 function positionOf({
   query,
   request,

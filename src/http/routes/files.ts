@@ -139,7 +139,7 @@ export const fileRoutes = [
   }),
 ]
 
-/** One after the other: there may be a hundred thousand. */
+/** Yields the text of one entry at a time: a directory may have a hundred thousand. */
 function* entryTexts(entries: readonly DirectoryEntry[]): Generator<string> {
   yield '['
   yield* jsonElements(entries, ({ name, isDir, size, path: entryPath, mode, modifiedAt }) => {

@@ -11,7 +11,7 @@ import { sendList } from '../server/json-list.ts'
 
 const route = routesOf('Images')
 
-/** Errors of what builds an image. */
+/** Errors of routes that build an image. */
 export const buildErrors = ['build_failed', 'conflict', 'quota_exceeded', 'no_capacity', 'unavailable'] as const
 
 const archiveErrors = [

@@ -38,7 +38,7 @@ export const mcpRoutes = [
   }),
 ]
 
-/** Hands a request over as the web knows it, and sends the answer as it comes. A client that leaves ends the work for it. */
+/** Passes the request on as a web `Request` and streams the answer. Aborts the work when the client leaves. */
 async function serve(
   { request, reply, body, deps }: Pick<Call, 'request' | 'reply' | 'body' | 'deps'>,
   tools?: string,

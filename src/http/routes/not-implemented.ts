@@ -5,7 +5,7 @@ import { type Route, routesOf } from '../server/route.ts'
 const noMounts =
   'not offered: who serves a FUSE file system can hold system calls and checkpoints; copy with rclone, or use a volume'
 
-/** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
+/** Endpoints of the OpenComputer API and its SDK that do not exist yet: each answers 501 and what is missing. */
 const endpoints: readonly [id: string, method: Route['method'], path: string, what: string, why?: string][] = [
   ['getAllowedHosts', 'GET', '/api/sandboxes/:id/allowed-hosts', 'allowed-hosts'],
   ['listMounts', 'GET', '/api/sandboxes/:id/mounts', 'mounts', noMounts],

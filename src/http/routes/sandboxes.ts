@@ -171,7 +171,7 @@ export const sandboxRoutes = [
   }),
 ]
 
-/** The image of its own that a client wants to start from. */
+/** What the client wants to start from: a snapshot, else a manifest. Undefined for neither. */
 export function sourceOf({
   image,
   snapshot,

@@ -26,7 +26,7 @@ export const sessionEventRoutes = [
     async handle(call) {
       const { orgId, params, query, request, deps } = call
       const { sessionId } = params
-      // The header is of this connection; the URL's number stays the same over all reconnects of an `EventSource`.
+      // `Last-Event-ID` wins over the URL: an `EventSource` keeps the URL of its first connection when it reconnects.
       const after = Number(request.headers['last-event-id'] || query.after || 0)
       const options = { caps: eventStreamCaps(call, sessionId), about: { sessionId } }
       return await streamEvents(call, options, async (signal, send) => {

@@ -11,9 +11,9 @@ import { milliseconds } from '../server/time.ts'
 
 /** A client that takes nothing for this long is dropped. */
 const stalledMs = 60_000
-/** A line can have as much as an agent says at once. */
+/** Size of one part. A line is as long as the longest message of an agent. */
 const partBytes = 64 * 1024
-/** Of all exports together between two looks at what else there is to do. */
+/** Parts of all exports together between two yields. */
 const parts = new FairYield(8)
 
 const route = routesOf('Sessions')
@@ -41,7 +41,7 @@ export const sessionExportRoutes = [
         'content-disposition': `attachment; filename="${params.sessionId}.jsonl"`,
       })
       try {
-        // It takes the next line when the client has taken the last; cut off rather than ended when it fails.
+        // The next line is read when the client has taken the last. A failure cuts the connection, so that no client takes a part for the whole.
         await pipeline(Readable.from(lines(whole), { highWaterMark: 1 }), response)
       } catch (error) {
         deps.log.debug({ err: error, sessionId: params.sessionId }, 'an export broke')

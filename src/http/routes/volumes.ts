@@ -85,7 +85,7 @@ export const volumeRoutes = [
   }),
 ]
 
-/** What a sandbox has, without ids. */
+/** The volumes of a sandbox without their ids. */
 export function mountedBody(volumes: readonly MountedVolume[]): z.output<typeof wire.mountedVolumes> {
   return volumes.map(({ name, path, readOnly }) => ({ name, path, readOnly }))
 }

@@ -229,7 +229,7 @@ function refuseMalformed({ code = '' }: NodeJS.ErrnoException, socket: Duplex): 
   socket.end(`${head}\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`)
 }
 
-/** The router refuses a broken escape in the path; a query would keep it as it is, and name another file than was meant. */
+/** Refuses a broken escape in a query, which would otherwise name another file. The router refuses one in a path. */
 function assertWholeEscapes({ url }: FastifyRequest): void {
   const query = url.indexOf('?')
   if (query === -1 || !url.includes('%', query)) return

@@ -15,11 +15,11 @@ const keyLengthMax = 512
 
 export interface Caller {
   organisation: Pick<Organisation, 'id'>
-  /** Of the key; a token has none. */
+  /** Absent for a token. */
   keyId?: string
   /** The key, or the token of a session, as sent. It must not be kept or logged. */
   apiKey: string
-  /** Of a token: its session, and when it ends. */
+  /** Present for a token: its session, and its end. */
   sessionId?: string
   expiresAt?: Date
 }
@@ -42,7 +42,7 @@ export function actingOf(caller: Caller | undefined): Acting {
   return { actor, cause: 'request' }
 }
 
-/** Finds the caller of a request and applies the rate limit: by key or token, or by remote address without a known one. */
+/** Finds the caller of a request and applies the rate limit: per known key or token, else per remote address. */
 export class Authentication {
   readonly #deps: AuthenticationDeps
   readonly #buckets: TokenBuckets
@@ -89,7 +89,7 @@ export class Authentication {
       throw new ServiceError('unauthorized', 'the token is not known')
     }
     const { sessionId = '' } = request.params as { sessionId?: string }
-    // Before the store is asked, so that refused uses count too.
+    // The limit comes before the store, so that refused uses count too.
     this.#limit(`token:${sha256(token)}`)
     try {
       const { orgId, expiresAt } = await this.#deps.sessions.access(token, sessionId, use)

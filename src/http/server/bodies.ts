@@ -18,7 +18,7 @@ import { hashOf } from './idempotency.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
+    /** Hash of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
     hash?: string
   }
   interface FastifyContextConfig {
@@ -35,9 +35,9 @@ const bodyMs = 60_000
 const organisationBytesMax = 32 * 1024 * 1024
 /** The total is this many times the bound of one organisation. */
 const fullOrganisationsMax = 4
-/** The same for manifests. */
+/** The same bound for manifests. */
 const manifestOrganisationsMax = 2
-/** Bodies up to this size pass whatever others send; the headers of a request may be larger. */
+/** Bodies up to this size are always accepted; the headers of a request may be larger. */
 const smallBodyBytes = 16 * 1024
 /** Many times what a request needs. */
 const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100, fieldsMax: 1000 }
@@ -72,7 +72,7 @@ function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudg
   return new BodyBudget(fullOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
 }
 
-/** Manifests have one of their own: they are many times larger than what others send, and wait for no other. */
+/** Manifests have a budget of their own: they are many times larger than other bodies, and neither waits for the other. */
 function manifestBudget({ manifestBytesMax }: HttpLimits): BodyBudget {
   const ownerBytesMax = 2 * manifestBytesMax
   return new BodyBudget(manifestOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
@@ -119,7 +119,7 @@ async function jsonOf(body: Buffer, bounds: JsonBounds): Promise<unknown> {
   return value
 }
 
-/** Between two looks at the clock. */
+/** Objects between two looks at the clock. */
 const objectsPerLook = 256
 /** A schema would drop this key silently. */
 const badKey = '__proto__'

@@ -8,7 +8,7 @@ import { onceClosed } from './once-closed.ts'
 import type { Call } from './route.ts'
 import { logStreamCaps } from './streams.ts'
 
-/** A client that is so far behind gets no output of steps. */
+/** A client with more unsent bytes than this gets no output of build steps. */
 const bufferedBytesMax = 4 * 1024 * 1024
 
 type Streamed = Pick<Call, 'reply' | 'streams' | 'deps' | 'limits' | 'orgId'>
@@ -32,8 +32,8 @@ export function goneSignal({ reply }: Pick<Call, 'reply'>): AbortSignal {
 }
 
 /**
- * Answers with the events of a build, then with `result` or `error`. The stream begins with the first event: what is wrong with the request
- * is thrown before it, and answered as JSON.
+ * Answers with the events of a build, then with `result` or `error`. The stream begins with the first event. An error before it is thrown
+ * and answered as JSON.
  */
 export async function streamBuild(
   call: Streamed,
@@ -41,7 +41,7 @@ export async function streamBuild(
 ): Promise<undefined> {
   const { reply, streams, deps, limits } = call
   const response = reply.raw
-  // What is unsent is in memory, also when the build is over.
+  // The stream counts until its connection closes: unsent events stay in memory after the end of the build.
   onceClosed(response, streams.open('events', logStreamCaps(call)))
   const signal = goneSignal(call)
   const send = (event: string, data: object) => {

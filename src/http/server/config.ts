@@ -27,7 +27,7 @@ export const defaultHttpLimits = {
    * kernel reports what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB), so 25 kB/s are enough.
    */
   streamStallMs: 60_000,
-  /** Event streams that are open with one token of a session, of one session, of one organisation, and all together. */
+  /** Open event streams: per token of a session, per session, per organisation, and in total. */
   eventStreamsPerTokenMax: 32,
   eventStreamsPerSessionMax: 256,
   eventStreamsPerOrganisationMax: 2048,
@@ -72,7 +72,7 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
   /** Warm sandboxes by the image or checkpoint that they come from. */
   warmCounts(): Record<string, number>
-  /** What the disks can take; undefined where nobody can tell. Asked at each scrape of `/metrics`. */
+  /** Capacity of the disks; undefined where it cannot be measured. Asked at each scrape of `/metrics`. */
   disk(): DiskReport | undefined
   /** Asked by `GET /api/host`. */
   host(): Promise<HostReport>

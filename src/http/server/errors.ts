@@ -3,7 +3,7 @@ import { ServiceError, type ErrorCode } from '../../errors.ts'
 import { statusOf } from '../../lib/error-status.ts'
 import type { SessionErrorType } from '../../protocol/http/common.ts'
 
-/** The type of an error in the Sessions API, by status; of all others `unavailable`. */
+/** Error types of the Sessions API by status. Any other status is `unavailable`. */
 const sessionTypes: Readonly<Record<number, SessionErrorType>> = {
   400: 'invalid_request',
   401: 'unauthorized',
@@ -25,11 +25,11 @@ export interface ErrorAnswer {
   body: object
 }
 
-/** What a client gets for an error, in the shape of the half that `path` belongs to. An unknown error tells nothing. */
+/** The answer for an error, in the shape of the half that `path` belongs to. The message of an unknown error is not sent. */
 export function errorAnswer(error: unknown, path: string): ErrorAnswer {
   const known = asServiceError(error)
   const statusCode = statusOf[known.code]
-  // An answer to HEAD has no other words.
+  // An answer to HEAD has no body, so a header has the code.
   const headers: Record<string, string> = { 'x-error-code': known.code }
   if (statusCode === 429 || statusCode === 503) headers['retry-after'] = retryAfter(known.details['retryAfterSeconds'])
   if (statusCode === 401) headers['www-authenticate'] = 'Bearer'
@@ -49,7 +49,7 @@ function sessionErrorBody({ code, message }: ServiceError): object {
 export const brokenEscape =
   'the address has a percent sign that is not followed by two hexadecimal digits, or bytes that are not UTF-8'
 
-/** Both halves' own errors, Fastify's as far as a client caused them, and nothing of the rest. */
+/** Keeps a `ServiceError` and translates Fastify's errors that a client caused. All others become `internal_error`. */
 export function asServiceError(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error
   const { statusCode, code } = (error ?? {}) as { statusCode?: unknown; code?: unknown }

@@ -49,14 +49,14 @@ export async function streamEvents(
     if (!response.headersSent) throw error
     if (!gone.signal.aborted)
       deps.log[isServiceError(error) ? 'warn' : 'error']({ err: error, ...about }, 'an event stream broke')
-    // Cut off rather than ended: the client must not take it for the end of the stream, and its next connection is told why.
+    // A clean end would look like the end of the stream. After a cut the client reconnects and gets the error.
     if (!streams.draining.aborted) response.destroy()
     return undefined
   } finally {
     release()
     clearTimeout(expiry)
     streams.draining.removeEventListener('abort', close)
-    // A client that does not take what it has would not take the end either.
+    // A client that does not read would not read the end of the stream either.
     if (gone.signal.aborted && response.writableNeedDrain) response.destroy()
     else if (response.headersSent && !response.writableEnded) response.end()
   }

@@ -22,7 +22,7 @@ export interface Encoding<Batch> {
   heartbeat(): Buffer
 }
 
-/** The bytes of one batch are made once for all clients: those at one place get the same batch. */
+/** Makes the bytes of a batch once: all clients at the same position get the same batch object. */
 function cached<Batch extends object>(textsOf: (batch: Batch) => string[]): (batch: Batch) => Buffer {
   const known = new WeakMap<Batch, Buffer>()
   return (batch) => {
@@ -37,7 +37,7 @@ function framed(id: number, json: string): string {
   return `id: ${id}\ndata: ${json}\n\n`
 }
 
-/** Of the stream of a session. */
+/** Encodes the stream of a session. */
 export const sessionEncoding: Encoding<readonly StreamEvent[]> = {
   encode: cached((events) => events.map((event) => framed(event.sequence, eventText(event)))),
   heartbeat: () => heartbeat,
@@ -48,7 +48,7 @@ const encodedLog = cached(({ events }: LogBatch) =>
 )
 
 /**
- * Of one client of the log of an organisation. An `id` without data moves the client on, so that it comes back behind what its filter has
+ * Encodes the log of an organisation for one client. An `id` without data advances `Last-Event-ID` past the events that the client's filter
  * left out: once at the beginning, then as the heartbeat.
  */
 export function logEncoding(): Encoding<LogBatch> {

@@ -170,7 +170,7 @@ test('exec socket: unfinished messages of one organisation leave others room, an
   const slow = await bounded(budget, 'org_slow')
   slow.client.send(part, { fin: false })
   while (has(410_000)) await nextRound()
-  // What may come in the midst of a message ends none.
+  // A ping inside a message does not end it.
   slow.served.ping()
   await once(slow.served, 'pong')
   assert.equal(has(410_000), false)

@@ -9,28 +9,28 @@ import { onceClosed } from './once-closed.ts'
 import type { Call, WebSocketLike } from './route.ts'
 import { socketCaps, socketsKey, type Streams } from './streams.ts'
 
-/** Output stays in the sandbox while this much is unsent to a client, … */
+/** Output stays in the sandbox while more than this is unsent to one client. */
 const unsentBytesMax = 1024 * 1024
-/** … or its part of what is unsent to all clients of its organisation, */
+/** The same for all clients of an organisation, each of which has an equal part. */
 const unsentOfOrganisationBytesMax = 64 * 1024 * 1024
-/** which is no less than this. */
+/** The part of a client is never smaller. */
 const unsentBytesMin = 64 * 1024
 /** Bounds unsent messages too: a million tiny ones cost more than their bytes. */
 const unsentMessagesMax = 1024
 /**
- * A client that answers none of so many pings in a row is gone; its attachment must not keep the sandbox awake. One that does not read
- * sees no ping before the output: the guest lets it go, and it has an hour to come for what was sent and for the reason.
+ * A client that answers none of `unansweredMax` pings is gone; its attachment must not keep the sandbox awake. A client that does not read
+ * gets no ping before the unsent output. The guest drops its attachment, and the client has an hour to read what was sent, and the reason.
  */
 const pings = { everyMs: 30_000, unansweredMax: 3, unreadMax: 120 }
 
-/** Of an unfinished message: most messages have less. */
+/** Bytes of an unfinished message that are not charged. Most messages have less. */
 const unfinishedFreeBytes = 64 * 1024
-/** What a frame of a client has beside its payload, at the least (RFC 6455 § 5.2). */
+/** Least size of a client's frame beside its payload (RFC 6455 § 5.2). */
 const frameHeadBytes = 6
 
 /**
- * Messages that have come in part, of all clients and of those of one organisation: a message may have megabytes, and its client may take
- * any time to send the rest. One for the process.
+ * Bounds messages that have arrived in part, per organisation and in total: a message may have megabytes, and its client may take any time
+ * to send the rest. The process has one budget.
  */
 const unfinishedMessages = new BodyBudget(256 * 1024 * 1024, {
   ownerBytesMax: 128 * 1024 * 1024,
@@ -89,7 +89,7 @@ export function carryExec(socket: WebSocketLike, attachment: Attachment, context
     kind: 'exec',
     encode(event) {
       if (event.type === 'output') {
-        // A copy of each piece would double the garbage, and the collector, not the bytes, is what a flood costs.
+        // Written in place. A copy would double the garbage, and its collection is the main cost of a flood.
         event.headed.writeUInt8(frame[event.stream])
         return event.headed
       }
@@ -119,7 +119,7 @@ export function carryPty(socket: WebSocketLike, attachment: Attachment, context:
 interface Framing extends SocketInput {
   kind: 'exec' | 'pty'
   encode(event: AttachmentEvent): Buffer | undefined
-  /** Of the close when the process has ended. */
+  /** The reason in the close frame after the end of the process. */
   reason?(exitCode: number): string
 }
 
@@ -163,7 +163,7 @@ function carry(
   )
 }
 
-/** Returns, or throws, when all that came is sent: the exit status, if the process has ended. */
+/** Sends all output before it returns or throws. Returns the exit status; undefined if the process has not ended. */
 async function sendOutput(
   socket: WebSocketLike,
   attachment: Attachment,
@@ -202,7 +202,7 @@ function pingWhileOpen(socket: WebSocketLike): () => void {
     unanswered = 0
   })
   const timer = setInterval(() => {
-    // A client that takes output, however slowly, is there.
+    // A client that takes output, however slowly, is alive.
     if (socket.bufferedAmount < unsentBytes) unanswered = 0
     const max = socket.bufferedAmount > 0 ? pings.unreadMax : pings.unansweredMax
     // A paused socket receives no pong.
@@ -224,7 +224,7 @@ function offsetFrame(offset: number): Buffer {
   return bytes
 }
 
-/** A byte more says that the time limit ended it: clients that know no such byte read the exit status before it. */
+/** A sixth byte marks an end by the time limit. A client that does not know it reads only the exit status before it. */
 function exitFrame({ exitCode, timedOut = false }: ExitEvent): Buffer {
   const bytes = Buffer.alloc(timedOut ? 6 : 5)
   bytes.writeUInt8(frame.exit)
@@ -233,14 +233,14 @@ function exitFrame({ exitCode, timedOut = false }: ExitEvent): Buffer {
   return bytes
 }
 
-/** Ends a connection whose unfinished message finds no room beside those of others, or comes too slowly. `raw` carries it. */
+/** Ends a connection whose unfinished message exceeds the budget or arrives too slowly. `raw` is the connection of `socket`. */
 export function boundMessages(raw: Socket, socket: WebSocketLike, budget: BodyBudget, owner: string): void {
   const share = budget.open(owner)
   let bytes = 0
   const refuse = (reason: string) => {
     release()
     socket.close(closed.tryLater, reason)
-    // It does not read until the client has answered.
+    // The socket does not read until the client has answered.
     setImmediate(() => socket.terminate())
   }
   const onData = (chunk: Buffer) => {
@@ -262,18 +262,18 @@ export function boundMessages(raw: Socket, socket: WebSocketLike, budget: BodyBu
     raw.off('data', onData)
     share[Symbol.dispose]()
   }
-  // Before the parser has it: a message then ends what it takes.
+  // Counts bytes before the parser has them: the end of a message then resets the count.
   raw.prependListener('data', onData)
-  // What came with its last bytes is of the next message; a read has little.
+  // The read may end with the beginning of the next message, which is not counted: it is short.
   socket.on('message', () => finished(0))
-  // May come in the midst of a message, and for days without one.
+  // A pong may come inside a message, so what precedes it stays counted. It may also come for days without a message.
   socket.on('pong', (data: Buffer) => finished(Math.max(0, bytes - data.length - frameHeadBytes)))
   onceClosed(raw, release)
 }
 
 /**
- * A client's socket is paused while this much input waits for the sandbox. The messages of one more read may come on top, which the
- * parser holds already.
+ * A client's socket is paused while this much input waits for the sandbox. The messages of one more read, which the parser already holds,
+ * may exceed it.
  */
 export const inputWeightMax = 1024 * 1024
 /** Added to the bytes of each message, so that a million tiny ones count. */

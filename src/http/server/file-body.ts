@@ -1,5 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import mime from 'mime'
+import { once } from 'node:events'
 import { type Readable, Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ServiceError } from '../../errors.ts'
@@ -72,6 +73,8 @@ interface Head {
 }
 
 async function sendBody({ reply }: FileCall, body: Readable, { statusCode, headers, bytes }: Head): Promise<void> {
+  // A hibernation that comes before the first byte is an answer, not a broken connection. Throws the error of the body.
+  await once(body, 'readable')
   reply.hijack()
   const response = reply.raw
   response.setTimeout(stalledMs, () => response.destroy())
@@ -88,7 +91,7 @@ async function sendBody({ reply }: FileCall, body: Readable, { statusCode, heade
   }
 }
 
-/** With `If-Range`, a part is sent only of the very file that the client has. */
+/** With `If-Range`, a part is sent only if the client has this version of the file. */
 function rangeHeader(request: FastifyRequest, modifiedAt: string): string | undefined {
   const condition = request.headers['if-range']
   return condition === undefined || condition === lastModified(modifiedAt)?.['last-modified']

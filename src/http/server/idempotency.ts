@@ -59,14 +59,14 @@ export async function hashOf({ method, url }: Pick<FastifyRequest, 'method' | 'u
 const hashedAtOnceBytes = 1024 * 1024
 
 /**
- * Lets creating requests have their effect once per key. The same request again gets the first answer, another one with the same
- * key `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its
- * answer was kept is run again with what it has made (`Creation`). What says "not now" is no answer to keep: a failure of the
- * server, too many requests, a state that does not allow it, something that is not there yet.
+ * Lets creating requests have their effect once per key. The same request again gets the first answer, another one with the same key
+ * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its answer was
+ * kept is run again with what it has made (`Creation`). An answer that a repeat may change is not kept: a failure of the server, too many
+ * requests, a state that does not allow the request, something that does not exist yet.
  *
- * Answers may hold tokens that are shown once, and the seed makes them, so what is stored can be read only with the caller's key.
- * A session too large to be kept is answered as it is by then. The token of a session is renewed, and opens nothing that shows
- * one: keys that come with it are apart for each session, and what is kept for them is sealed with its id.
+ * Answers may hold tokens that are shown once and derive from the seed, so both are sealed with the caller's key. A session too large to
+ * be kept is read again for the replay. A session's token is renewed, so it cannot seal, but it opens no endpoint that shows a token. So
+ * keys that come with it are separate for each session, and sealed with the session's id.
  */
 export class Idempotency {
   readonly #port: IdempotencyPort
@@ -82,7 +82,7 @@ export class Idempotency {
     if (!keyPattern.test(request.key)) {
       throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
     }
-    // No key holds a space, so none of the organisation's is one of a session's.
+    // A key of a client has no space, so keys of the organisation and of its sessions do not collide.
     const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
     const name = `${orgId} ${key}`
     const running = this.#running.get(name)
@@ -106,7 +106,7 @@ export class Idempotency {
       if (reserved !== undefined) answering.release?.(reserved)
     }
     const begun = new Date()
-    // Where this fails the seed may have been stored, and a repeat uses the id.
+    // If `begin` fails, the seed may be stored all the same, and a repeat uses the reserved id.
     const state = await this.#port.begin({ orgId, key, seed: fresh }, hash, begun)
     if (state.state !== 'claimed' || state.seed !== fresh) release()
     if (state.state === 'conflict') throw otherRequest()
@@ -120,15 +120,15 @@ export class Idempotency {
     return creation.made.length === 0 ? answer : replayed(answer)
   }
 
-  /** Throws what is no answer to keep. `abandoned`, of a first run, is called when the seed is gone. */
+  /** Throws errors whose answer is not kept. `abandoned`, of a first run, is called when the seed is gone. */
   async #answer(creation: Creation, { run, failed }: Answering, abandoned?: () => void): Promise<Answer> {
     try {
       return await run(creation)
     } catch (error) {
       const answer = failed(error)
       if (!mayPass(answer.statusCode) && !isServiceError(error, 'quota_exceeded')) return answer
-      // A refusal says what this run has not done. An earlier one may have done it in a guest, where the seed alone leads back to it.
-      // A repeat takes up a row that cannot be removed now.
+      // Only a first run is abandoned: an earlier run may have acted in a guest, and the seed alone leads back to that. If the row cannot
+      // be removed, a repeat takes it up.
       if (abandoned && isRefusal(error)) await this.#port.abandon(creation.claim).then(abandoned, () => undefined)
       throw error
     }

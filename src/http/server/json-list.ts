@@ -5,10 +5,10 @@ import { jsonObject, pieceLength, pieces } from './json-text.ts'
 import type { Call } from './route.ts'
 import { taken } from './taken.ts'
 
-/** Lists that are sent. Each has a page of its elements in memory. */
+/** Bounds the lists that are being sent. Each has a page of its elements in memory. */
 const lists = new Semaphore({ permits: 8, permitsPerKey: 2 })
 
-/** Sends an array whose elements are read as the client takes them. Lists of an organisation with two that are unsent wait. */
+/** Sends an array whose elements are read as the client takes them. An organisation sends two lists at a time; further ones wait. */
 export async function sendList<Item>(
   { reply, orgId, deps }: Pick<Call, 'reply' | 'orgId' | 'deps'>,
   items: AsyncIterable<Item>,
@@ -20,7 +20,7 @@ export async function sendList<Item>(
   const release = await lists.acquire({ key: orgId, signal: gone.signal })
   void sent.then(release)
   const texts = textsOf(items, bodyOf)
-  // What fails before the first piece is an answer of its own.
+  // A failure before the first piece is answered as an error.
   const first = await texts.next().catch((error: unknown) => {
     release()
     throw error

@@ -5,7 +5,7 @@ import { FairYield } from '../../lib/async/fair-yield.ts'
 
 /** In characters: a piece is done in less than a millisecond, unless one value by itself is longer. */
 export const pieceLength = 64 * 1024
-/** Pieces of all answers together between two looks at what else there is to do. */
+/** Pieces of all answers together between two yields. */
 export const pieces = new FairYield(4)
 
 /** A JSON document that is made while it is sent: `JSON.stringify` of megabytes would block the process. */

@@ -7,21 +7,21 @@ export interface LeastRate {
   lookMs: number
 }
 
-/** Of long transfers. */
+/** For long transfers. */
 export const defaultLeastRate: LeastRate = { bytesPerSecondMin: 4 * 1024, graceMs: 5 * 60_000, lookMs: 1_000 }
 
 export interface Transfer {
-  /** That the peer has sent, or taken. */
+  /** Bytes that the peer has sent, or taken, so far. */
   bytes: () => number
   /** Whether the peer is what this side waits for. Other waits do not count. */
   isAwaited: () => boolean
-  /** Called once for a peer that is slower. */
+  /** Called once, when the peer is too slow. */
   end: () => void
 }
 
 /**
- * Looks after a transfer until the returned function is called. A byte from time to time keeps it from no end, and neither does what the
- * buffers of the kernel took at once.
+ * Ends a transfer that is slower than `rate`, until the returned function is called. Neither an occasional byte nor a burst into the
+ * buffers of the kernel keeps a slow transfer alive.
  */
 export function assertLeastRate({ bytes, isAwaited, end }: Transfer, rate = defaultLeastRate): () => void {
   let before = bytes()
@@ -39,7 +39,7 @@ export function assertLeastRate({ bytes, isAwaited, end }: Transfer, rate = defa
   return () => clearInterval(timer)
 }
 
-/** Bytes of a response that have left the process, and whether some wait for the client. `bytesWritten` includes those. */
+/** Bytes of a response that have left the process, and whether some wait for the client. `bytesWritten` includes waiting ones. */
 export function passedOn({ socket }: ServerResponse): Pick<Transfer, 'bytes' | 'isAwaited'> {
   const waiting = () => socket?.writableLength ?? 0
   return { bytes: () => (socket?.bytesWritten ?? 0) - waiting(), isAwaited: () => waiting() > 0 }

@@ -19,7 +19,7 @@ export interface OpenApi extends SchemaObject {
   components: Components & { securitySchemes: SchemaObject }
 }
 
-/** What several operations share: they point here. */
+/** Parts that several operations reference. */
 type Components = Record<'schemas' | 'responses' | 'parameters', SchemaObject>
 
 const description = `Atoll runs cloud sandboxes and AI-agent sessions.
@@ -38,7 +38,7 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
     const item = (paths[path] ??= {})
     item[route.method.toLowerCase()] = operation(route, components)
   }
-  // No answer is of this schema: it is that of the lines of an event stream.
+  // The lines of an event stream have this schema; no answer has it.
   jsonSchema(streamEventSchema, 'output', components)
   return {
     openapi: '3.1.0',
@@ -64,7 +64,7 @@ function sorted(object: SchemaObject): SchemaObject {
   return Object.fromEntries(Object.entries(object).toSorted(([a], [b]) => (a < b ? -1 : 1)))
 }
 
-/** Adds a part that has a name to the components, and points there. */
+/** Adds a named part to the components and returns a reference to it. */
 function shared(components: Components, kind: keyof Components, name: string, part: Json): SchemaObject {
   components[kind][name] = part
   return { $ref: `#/components/${kind}/${name}` }
@@ -83,7 +83,7 @@ function operation(route: Route, components: Components): SchemaObject {
   }
 }
 
-/** Of operations that do not say otherwise. */
+/** Security of operations that do not say otherwise. */
 const keyOnly = [{ apiKey: [] }, { bearer: [] }]
 
 function security({ auth, token }: Route): SchemaObject {
@@ -170,11 +170,11 @@ function errorResponse(codes: readonly ErrorCode[], isSession: boolean, componen
   return shared(components, 'responses', name, response(answer, components))
 }
 
-/** What the route names, and what every request can meet before it gets there. */
+/** Codes that the route names, and those of the checks before its handler. */
 function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   const codes = new Set<ErrorCode>(['invalid_request', ...(route.errors ?? []), 'internal_error'])
   if (route.auth === 'key' || route.auth === 'key_or_query') codes.add('unauthorized')
-  // An id of another shape, and of another organisation.
+  // For an id of another shape, or of another organisation.
   if (route.path.includes(':')) codes.add('not_found')
   if (route.token === 'steer') codes.add('forbidden')
   if (route.auth !== 'probe') codes.add('rate_limited')
@@ -202,7 +202,7 @@ function response(answer: AnswerSpec, components: Components): SchemaObject {
   }
 }
 
-/** Moves named schemas to the components and points there. */
+/** Moves named schemas to the components and references them. */
 function jsonSchema(type: z.ZodType, io: 'input' | 'output', components: Components): SchemaObject {
   const {
     $schema: _dialect,
@@ -232,7 +232,7 @@ function pointed(value: Json): Json {
 /** The committed document, for readers and client generators; a test fails when it is stale. */
 export const openApiFile = new URL('../../../openapi.json', import.meta.url)
 
-/** What the server answers with: to make it anew at each start would take a fifth of the start. */
+/** The document that the server answers with. Making it at each start would take a fifth of the start. */
 export async function committedOpenApi(): Promise<OpenApi> {
   return JSON.parse(await readFile(openApiFile, 'utf8')) as OpenApi
 }
@@ -248,7 +248,7 @@ export function openApiText(routes: readonly Route[]): string {
 /** In characters. */
 const lineLength = 160
 
-/** What fits into a line is in one: two thirds of the size of a document with a line for each value, and as good to compare. */
+/** Puts a value that fits into a line on one: the document has two thirds of the size of one value a line, and diffs as well. */
 function jsonLines(value: Json, indent = ''): string {
   const line = JSON.stringify(value)
   if (value === null || typeof value !== 'object' || indent.length + line.length <= lineLength) return line

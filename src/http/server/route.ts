@@ -27,7 +27,7 @@ export interface Route {
    * `signed`: the handler checks a signature. `none`: open to all. `probe`: open and not rate limited.
    */
   auth: 'key' | 'key_or_query' | 'signed' | 'none' | 'probe'
-  /** Where there is no key, `?token=` of the session in the path opens it for this use. */
+  /** Without a key, `?token=` of the session in the path opens the route for this use. */
   token?: AccessUse
   query?: z.ZodType
   headers?: z.ZodType
@@ -35,11 +35,11 @@ export interface Route {
   body?: z.ZodType | 'raw'
   /** Takes an `Idempotency-Key`: the handler passes `creation` to what makes something. */
   creates?: boolean
-  /** Of a route that creates: an id for the `creation` of a request with a key, if one is at hand. */
+  /** An id for the `creation` of a request with a key, if one is at hand. Only for a route that creates. */
   reserve?(call: Call): string | undefined
   bodyLimit?: 'sessionBodyBytesMax' | 'manifestBytesMax'
   answers: Record<number, AnswerSpec>
-  /** Beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
+  /** Codes beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
   errors?: readonly ErrorCode[]
   /** Runs after authentication and checks. `undefined`: it has answered through `reply` itself. */
   handle(call: Call): Promise<Answer | undefined>

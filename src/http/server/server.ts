@@ -109,7 +109,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
     },
     (request, response) => void direct(request, response),
   )
-  // Whether a body is wanted is asked of the server in the sandbox; the API takes each.
+  // For a preview the server in the sandbox decides about `Expect: 100-continue`. The API accepts every body.
   server.on(
     'checkContinue',
     (request: IncomingMessage, response: ServerResponse) => void direct(request, response, true),
@@ -123,7 +123,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
   async function direct(request: IncomingMessage, response: ServerResponse, isExpecting = false): Promise<void> {
     try {
       if (isAmbiguous(request)) {
-        // The parser may refuse the request too, behind its head, and has then answered it.
+        // The parser may refuse what follows the head, and has then answered the request.
         setImmediate(() => {
           if (request.socket.writable) response.writeHead(400, { connection: 'close' }).end()
         })

@@ -11,7 +11,7 @@ export function sessionAnswer(statusCode: number, view: SessionView): Answer {
   return { statusCode, body: sessionText(view), sessionId: view.session.id }
 }
 
-/** What `sessionBody` is as JSON. */
+/** The JSON of `sessionBody`. */
 export function sessionText(view: SessionView): JsonText {
   return new JsonText(() => sessionTexts(view))
 }

@@ -62,7 +62,7 @@ export class Streams {
     return this.#open[kind]
   }
 
-  /** Those with this key. */
+  /** Open streams with this key. */
   openOf(key: string): number {
     return this.#openByKey.get(key) ?? 0
   }

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http'
 import { assertLeastRate, passedOn, type LeastRate } from './least-rate.ts'
 import { closed } from './once-closed.ts'
 
-/** Of an answer for which memory is held. */
+/** For answers that hold memory until they are sent. */
 const answerRate: LeastRate = { bytesPerSecondMin: 64 * 1024, graceMs: 60_000, lookMs: 1_000 }
 
 /**

@@ -82,7 +82,7 @@ function check(
   part: string,
   place: readonly (string | number)[] = [],
 ): { value: unknown } | { error: ServiceError } {
-  // The first fault is told; to find all of them would take hundreds of times the memory of the body.
+  // Only the first fault is reported. Finding all would take hundreds of times the memory of the body.
   const result = schema.safeParse(value, firstFault)
   if (result.success) return { value: result.data }
   const [issue] = result.error.issues

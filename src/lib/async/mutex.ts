@@ -24,7 +24,7 @@ export class KeyedMutex {
     await this.#tails.get(key)
   }
 
-  /** Resolves when no key has a holder, those included that come meanwhile. */
+  /** Resolves when no key has a holder, including holders that come meanwhile. */
   async allSettled(): Promise<void> {
     while (this.#tails.size > 0) await Promise.all(this.#tails.values())
   }

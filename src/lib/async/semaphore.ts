@@ -129,7 +129,7 @@ export class Semaphore {
     }
   }
 
-  /** Of the callers that are first of their key and would get their permits, the one that came first. */
+  /** The earliest caller that is first of its key and whose permits are free. */
   #nextWaiter(releasedKey: string): Waiter | undefined {
     // Without a common bound a permit of one key is of no use to another.
     const keys = this.#permits === Infinity ? [releasedKey] : this.#waiting.keys()

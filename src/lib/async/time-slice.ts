@@ -1,9 +1,9 @@
 import { FairYield } from './fair-yield.ts'
 
-/** What a piece of work does at once while everything else waits. */
+/** How long a piece of work may hold the event loop at once. */
 const sliceMs = 2
 
-/** Of all long pieces of work one goes on per iteration of the event loop, so that many of them hold nobody longer than one does. */
+/** One long piece of work goes on per iteration of the event loop, so that many of them delay others no longer than one. */
 const turns = new FairYield(1)
 
 /** Ends a slice of a long piece of work when its time is over. Most steps wait for nothing. */

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** How many times as long a test waits for what takes a machine's time, as an emulated machine needs it. */
+/** Factor by which tests wait longer for the machine, for one that is emulated. */
 export const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
 
 const pauseFirstMs = 5

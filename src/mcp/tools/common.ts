@@ -7,13 +7,13 @@ export const ttlSeconds = z
   .min(0)
   .describe('Idle timeout in seconds after which the sandbox sleeps or stops; 0: never. Default 600')
 
-/** What a sandbox that nobody asks for any more may cost. */
+/** Idle timeout of a sandbox that is not used any more. */
 export const ttlSecondsDefault = 600
 
-/** Of each text in a result: a model has to read it. */
+/** Characters of each text in a result: a model has to read it. */
 const textCharactersMax = 30_000
 
-/** The end of a text that is too long, where errors and results are. */
+/** The end of a text that is too long. Errors and results come last. */
 export function lastPart(text: string): { text: string; isCut: boolean } {
   return { text: text.slice(-textCharactersMax), isCut: text.length > textCharactersMax }
 }

@@ -3,7 +3,7 @@ import { fileTools, moreFileTools } from './files.ts'
 import { moreSandboxTools, sandboxTools } from './sandboxes.ts'
 import { moreSessionTools, sessionTools } from './sessions.ts'
 
-/** What a client sees unless it asks for others. */
+/** The tools of a client that asks for no others. */
 export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...sessionTools]
 
 export const allTools: readonly Tool[] = [...defaultTools, ...moreSandboxTools, ...moreFileTools, ...moreSessionTools]

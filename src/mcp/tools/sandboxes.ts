@@ -12,7 +12,7 @@ const info = {
   started_at: z.string(),
 }
 const forksMax = 20
-/** A caller that was killed ends nothing. Longer than a connection takes to come back. */
+/** A caller that was killed cancels nothing, so its command ends after this time. A reconnect takes less. */
 const disconnectedSeconds = 30
 const listMax = 100
 

@@ -136,7 +136,7 @@ export const moreSessionTools = [
   }),
 ]
 
-/** Waits for the end of the next turn, telling what the agent does, for so long at most. */
+/** Waits at most `seconds` for the end of the next turn, and reports the agent's work as progress. */
 async function afterTurn(session: Session, after: number, seconds: number, context: ToolContext) {
   const late = AbortSignal.timeout(seconds * 1000)
   const signal = AbortSignal.any([context.signal, late])

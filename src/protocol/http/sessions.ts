@@ -5,7 +5,7 @@ import { mounts } from './volumes.ts'
 
 const userId = z.string().min(1).max(256)
 
-/** Text that is kept to be shown: not blank, though it may be left empty, and without the character that no database holds. */
+/** Text that is kept to be shown: not blank, though it may be empty, and without NUL, which no database holds. */
 const shown = (lengthMax: number) =>
   z
     .string()

@@ -7,7 +7,7 @@ import { imageNamePattern, type Manifest, type Part } from './manifest.ts'
 
 /** Small files of the data directory that stand for themselves; those of builds end with them. */
 const smallFiles = ['identity', 'signing-secret', 'definitions', 'builds', 'db/own.conf']
-/** Of builds that run files may come and go. */
+/** Files of running builds may come and go during an attempt. */
 const attempts = 5
 const extractTimeoutMs = 3_600_000
 const options = ['--numeric-owner', '--xattrs', '--xattrs-include=*', '--acls'] as const
@@ -32,7 +32,7 @@ export async function extractFiles(file: string, dataDir: string): Promise<void>
   })
 }
 
-/** The images that records name. A path is one of an operator who keeps it elsewhere. */
+/** The images that records name. An image outside the image folder is named by its path. */
 export function imagesIn(records: readonly { text: string }[]): string[] {
   const names = records.flatMap(({ text }) => {
     const { base, guest, agent, memory = {} } = parsed(text)
@@ -50,7 +50,7 @@ interface Named {
   memory?: { guest?: unknown; agent?: unknown }
 }
 
-/** Of one in quarantine anything may be in there. */
+/** A record in quarantine may hold anything. */
 function parsed(text: string): Named {
   try {
     return (JSON.parse(text) as Named | null) ?? {}
@@ -59,7 +59,7 @@ function parsed(text: string): Named {
   }
 }
 
-/** Archives images that the backup before does not have: they never change. Returns the parts, and the names of those that are gone. */
+/** Archives images that the former backup lacks: images never change. Returns the parts, and the names of images that are gone. */
 export async function archiveImages(
   folder: BackupFolder,
   { imageDir, names, signal }: { imageDir: string; names: readonly string[]; signal: AbortSignal },

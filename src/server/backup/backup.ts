@@ -21,7 +21,7 @@ import type { CutAnswer } from './wire.ts'
 
 const usage = 'usage: npm run backup DIR, or npm run backup -- --forget'
 const mebibyte = 1024 * 1024
-/** Something could not be read, and all else is in the backup. */
+/** Exit status of a backup that lacks only what could not be read. */
 const incompleteStatus = 3
 
 async function main(words: readonly string[]): Promise<number> {
@@ -76,7 +76,7 @@ async function backUp(folder: BackupFolder, config: Config): Promise<number> {
     const { manifest, written } = await copy(folder, config, { answer, connection, signal, installation })
     await connection.ask({ do: 'keep' })
     await folder.commit(manifest)
-    // What is not removed now costs space until the next backup.
+    // A snapshot that is not removed now costs space until the next backup.
     const kept = Object.values(manifest.subvolumes).map(({ id }) => id)
     await connection.ask({ do: 'drop', but: kept }).catch((error: unknown) => {
       console.error(`backup: the server keeps snapshots of earlier backups until the next one: ${String(error)}`)
@@ -118,7 +118,7 @@ async function copy(
     try {
       written += await send(folder, plan, subvolume, { snapshotOf, signal })
     } catch (error) {
-      // What one sandbox has on its disk must not keep the others out of the backup.
+      // The disk of one sandbox must not keep the others out of the backup.
       if (!(error instanceof SourceError)) throw error
       unreadable[subvolume.path] = error.message
     }

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net'
 import { isServiceError, ServiceError } from '../../errors.ts'
 import { backupSocket, type CutAnswer, cutAnswerSchema, messages, okOf, type Request, say } from './wire.ts'
 
-/** The end of a backup at its server. */
+/** The connection of the backup program to the server. */
 export class BackupConnection implements Disposable {
   readonly #socket: Socket
   readonly #messages: AsyncGenerator

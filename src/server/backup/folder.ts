@@ -16,7 +16,7 @@ import { type Manifest, manifestFile, manifestText, type Part, partsOf, readMani
 const partFolders = ['streams', 'images']
 const reasonCharsMax = 600
 
-/** A program whose output is a part failed to read what it copies. */
+/** The program that writes a part failed to read its source. */
 export class SourceError extends ServiceError {
   constructor(message: string, options: ErrorOptions) {
     super('unavailable', message, options)
@@ -24,8 +24,8 @@ export class SourceError extends ServiceError {
 }
 
 /**
- * The folder of a backup. Parts are written under names that no manifest has yet, and the manifest last: until it has its name, the backup
- * before is whole. One process at a time has it.
+ * The folder of a backup. Parts are written under names that no manifest has yet, and the manifest last: the former backup stays whole
+ * until the manifest has its name. One process at a time uses the folder.
  */
 export class BackupFolder implements AsyncDisposable {
   readonly path: string
@@ -112,12 +112,12 @@ export class BackupFolder implements AsyncDisposable {
     }
   }
 
-  /** Writes a part; it is on the disk then. A failure leaves nothing. Throws `disk_full`. */
+  /** Writes a part and syncs it to the disk. A failure leaves nothing. Throws `disk_full`. */
   async write(name: string, text: string): Promise<Part> {
     return await this.#write(name, () => Readable.from([Buffer.from(text)]))
   }
 
-  /** `start` is called when the file is there: what a program prints is lost unless somebody reads it by its end. */
+  /** `start` is called when the file exists: the output of a program that ends before it is read is lost. */
   async #write(name: string, start: () => Readable): Promise<Part> {
     const path = join(this.path, name)
     const hash = createHash('sha256')
@@ -139,7 +139,7 @@ export class BackupFolder implements AsyncDisposable {
     }
   }
 
-  /** Puts a backup in the place of the one before, whose other parts are removed. */
+  /** Replaces the former backup and removes the parts that only it has. */
   async commit(manifest: Manifest): Promise<void> {
     try {
       for (const name of partFolders) await syncFolder(join(this.path, name))
@@ -201,7 +201,7 @@ export class BackupFolder implements AsyncDisposable {
 
 interface Program {
   stdout: Readable
-  /** Resolves with what it said when it has failed. */
+  /** Resolves with the error of a program that has failed. */
   ended: Promise<Error | undefined>
   kill(): void
 }
@@ -224,7 +224,7 @@ function startProgram(
   return { stdout: child.stdout, ended, kill: () => void child.kill('SIGKILL') }
 }
 
-/** What backups write into the folder itself, whole or not. */
+/** Whether a backup writes such a name into the folder itself, also when it is cut off. */
 function isOurs(name: string): boolean {
   return (
     [...partFolders, manifestFile, `${manifestFile}.new`].includes(name) ||

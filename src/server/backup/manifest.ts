@@ -8,7 +8,7 @@ import { copiedSchema } from './wire.ts'
 export const formatNumber = 2
 export const manifestFile = 'manifest.json'
 
-/** Of a folder of the image folder. */
+/** Name of a folder in the image folder. */
 export const imageNamePattern = /^[a-z0-9][a-z0-9._-]{0,63}$/
 
 /** Names of parts: a folder at most, then what cannot lead elsewhere. */
@@ -24,9 +24,9 @@ export type Part = z.infer<typeof partSchema>
 const streamSchema = partSchema.extend({
   /** The stream on which it builds. */
   parent: z.string().optional(),
-  /** How many there are below it. */
+  /** Number of streams below this one. */
   depth: z.number().int().min(0),
-  /** Of all from the last whole one on that hold the same subvolume; decides when the next one is whole. */
+  /** Bytes that streams of this subvolume have added to the one of `wholeBytes`; decides when the next one is whole. */
   chainBytes: z.number().int().min(0),
   wholeBytes: z.number().int().min(0),
 })
@@ -36,7 +36,7 @@ const subvolumeSchema = copiedSchema.extend({ isReadOnly: z.boolean(), limitByte
 
 const manifestSchema = z.object({
   format: z.literal(formatNumber),
-  /** Of the server that was backed up. */
+  /** Version of the server that was backed up. */
   atoll: z.string(),
   installation: z.string(),
   host: z.string(),
@@ -62,7 +62,7 @@ export function manifestText(manifest: Manifest): string {
   return `${JSON.stringify({ sha256: sha256(JSON.stringify(manifest)), manifest })}\n`
 }
 
-/** Throws `conflict` with `where` in words when it is no manifest, a damaged one, or one of another format. */
+/** Throws `conflict`, with `where` in its message, for a text that is no manifest, is damaged, or has another format. */
 export function readManifest(text: string, where: string): Manifest {
   const refuse = (why: string) => new ServiceError('conflict', `${where} ${why}`)
   let given: unknown

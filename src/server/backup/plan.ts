@@ -4,14 +4,14 @@ import type { Manifest, Part, Stream } from './manifest.ts'
 
 /** A restore receives all streams below one, and a damaged one costs all above it. */
 const depthMax = 64
-/** What has been added to a stream that is whole, before another whole one is written: as much as it, and this. */
+/** Another whole stream is written when the streams since the last whole one have this many bytes more than it. */
 const addedBytesMin = 64 * 1024 * 1024
 
 /** The state of a backup under way: which stream each new one can build on. */
 export class StreamPlan {
   readonly #subvolumes: readonly CutSubvolume[]
   readonly #last: Manifest | undefined
-  /** Of the snapshots that are in the pool and in the folder of the backup. */
+  /** Streams in the folder of the backup whose snapshots are in the pool. */
   readonly #usable: Map<string, Stream>
 
   constructor(subvolumes: readonly CutSubvolume[], kept: readonly string[], last: Manifest | undefined) {
@@ -21,12 +21,12 @@ export class StreamPlan {
     this.#subvolumes = subvolumes.toSorted((one, other) => ageOf(one) - ageOf(other))
   }
 
-  /** Those that must be copied: frozen ones first, the oldest before the others, as each may build on those before it. */
+  /** Subvolumes that must be copied: frozen ones first, the oldest before the others, since each may build on earlier ones. */
   get missing(): CutSubvolume[] {
     return this.#subvolumes.filter(({ isNew }) => isNew)
   }
 
-  /** The id of the stream on which that of a subvolume builds. Undefined: it stands for itself. */
+  /** The id of the stream on which that of a subvolume builds. Undefined: its stream is whole. */
   parentOf(subvolume: CutSubvolume): string | undefined {
     const former = this.#formerOf(subvolume)
     if (former !== undefined && this.#canGrow(former)) return former
@@ -46,7 +46,7 @@ export class StreamPlan {
     this.#usable.set(subvolume.id, { ...part, depth, ...sizes, ...defined({ parent }) })
   }
 
-  /** What the manifest says of those subvolumes that are in the backup: with every stream that theirs build on. */
+  /** The manifest's entries of the subvolumes in the backup, with every stream that they build on. */
   result(): Pick<Manifest, 'streams' | 'subvolumes'> {
     const result: Pick<Manifest, 'streams' | 'subvolumes'> = { streams: {}, subvolumes: {} }
     const known = (id: string) => this.#usable.get(id) ?? this.#last?.streams[id]
@@ -79,7 +79,7 @@ export class StreamPlan {
   }
 }
 
-/** Read-only ones are as old as they are; the others hold what is there now. */
+/** A read-only subvolume has the age of its creation; a writable one counts as of now. */
 function ageOf({ isReadOnly, createdIn }: CutSubvolume): number {
   return isReadOnly ? createdIn : Number.MAX_SAFE_INTEGER
 }

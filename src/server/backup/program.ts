@@ -1,7 +1,7 @@
 import { isServiceError } from '../../errors.ts'
 import { ConfigError } from '../config.ts'
 
-/** Runs a command of the operator: errors that have words are told without a trace, with status 2. */
+/** Runs a command of the operator. Known errors are printed without a trace, with status 2. */
 export async function runProgramOfOperator(
   name: string,
   main: (words: readonly string[]) => Promise<number>,

@@ -18,7 +18,7 @@ import { runProgramOfOperator } from './program.ts'
 
 const usage = 'usage: npm run restore DIR'
 const syncTimeoutMs = 3_600_000
-/** Some could not be restored, and all else is. */
+/** Exit status of a restore that lacks only what could not be restored. */
 const incompleteStatus = 3
 const recordPattern = /^(?:sandboxes|checkpoints|quarantine)\/[^/]+$/
 
@@ -47,7 +47,7 @@ async function main(words: readonly string[]): Promise<number> {
   return Object.keys(missing).length === 0 ? 0 : incompleteStatus
 }
 
-/** What a restore that was cut off has left does not count: it begins anew. The image folder, which setup fills, may be in there. */
+/** Ignores the remains of an interrupted restore, which begins anew, and the image folder, which setup fills. */
 async function assertEmpty({ dataDir, imageDir }: Config): Promise<void> {
   const names = (await readdir(dataDir)).filter((name) => !holds(join(dataDir, name), imageDir))
   if (names.length === 0 || names.includes(restoringFile)) return
@@ -123,7 +123,7 @@ async function fillPool(
     try {
       await pool.receive(folder.file(stream))
     } catch (error) {
-      // What one sandbox had on its disk must not keep the others from coming back.
+      // The disk of one sandbox must not keep the others from coming back.
       if (!(error instanceof CommandError)) throw error
       failures.set(id, error.message)
     }

@@ -17,7 +17,7 @@ interface BackupServiceOptions {
 /** Serves backups, one at a time, until it is disposed of. The driver is open. */
 export async function serveBackups(options: BackupServiceOptions): Promise<AsyncDisposable> {
   const { dataDir, backups, log } = options
-  // Of a server that was killed in one.
+  // Snapshots of a server that was killed during a backup.
   await backups.removeDrafts().catch((error: unknown) => log.warn({ err: error }, 'snapshots of a backup stay'))
   const sockets = new Set<Socket>()
   const sessions = new Set<Promise<void>>()
@@ -51,7 +51,7 @@ export async function serveBackups(options: BackupServiceOptions): Promise<Async
 async function refuse(socket: Socket): Promise<void> {
   say(socket, { error: { code: 'conflict', message: 'another backup is under way' } })
   socket.end()
-  // Its end is heard by whoever reads.
+  // Only a socket that is read reports its end.
   socket.resume()
 }
 

@@ -14,7 +14,7 @@ import { HostNames } from '../../runtime/host-names.ts'
 
 const lineBytesMax = 512 * 1024 * 1024
 
-/** Where the server of a data directory hears backups. */
+/** The socket at which the server of a data directory takes backups. */
 export function backupSocket(dataDir: string): string {
   return join(new HostNames(dataDir).runDir, 'backup.sock')
 }
@@ -53,7 +53,7 @@ export type CutAnswer = z.infer<typeof cutAnswerSchema>
 
 const errorSchema = z.object({ error: z.object({ code: z.enum(errorCodes), message: z.string() }) })
 
-/** Throws what an answer says of an error. */
+/** Returns an answer; throws the error that it reports. */
 export function okOf(answer: unknown): unknown {
   const { data } = errorSchema.safeParse(answer)
   if (data !== undefined) throw new ServiceError(data.error.code, data.error.message)

@@ -1,14 +1,14 @@
-//! The last bytes of one stream and where they stood in the log of both.
+//! The last bytes of one stream, and their offsets in the log of both streams.
 //!
-//! Programs write in turns to both streams, a line or a byte at a time, so a stream lies in the log in many short runs. Its
-//! bytes are therefore stored without a word about runs, in blocks, and beside them only the breaks: how many bytes a run
-//! has and how many of the other stream follow it, seven bits to a byte. A run costs two bytes as long as both are short.
+//! Programs write to both streams alternately, a line or a byte at a time, so a stream lies in the log in many short runs. A block stores
+//! the bytes of many runs in a row, and beside them only the breaks: the length of a run, and how many bytes of the other stream follow it.
+//! Both are numbers with seven bits to a byte, so a break between short runs costs two bytes.
 
 use std::collections::VecDeque;
 use std::mem::size_of;
 
 const DATA_BYTES_MAX: usize = 32 * 1024;
-/// Of the breaks of one block. They are passed one by one whenever something in it is looked for.
+/// Bound of the breaks of one block: each search in a block reads them one by one.
 const BREAKS_BYTES_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -20,18 +20,18 @@ pub struct Retained {
 }
 
 struct Block {
-    /// Where `data[0]` stood in the log, and the place behind its last byte.
+    /// The offset of `data[0]` in the log, and the offset behind the last byte.
     offset: u64,
     end: u64,
     data: Vec<u8>,
-    /// So many bytes at the beginning of `data` are no longer kept.
+    /// How many bytes at the beginning of `data` were dropped.
     skip: usize,
     breaks: Vec<u8>,
-    /// Where the last run begins in `data`; it ends with it.
+    /// Where the last run begins in `data`; the run ends with `data`.
     last: usize,
 }
 
-/// Bytes `at..at + length` of a block's data, which stood together in the log from `offset` on.
+/// Bytes `at..at + length` of a block's data, which follow each other in the log from `offset` on.
 struct Run {
     offset: u64,
     at: usize,
@@ -44,7 +44,6 @@ impl Retained {
         self.bytes
     }
 
-    /// Bytes that they cost.
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -53,7 +52,7 @@ impl Retained {
         self.dropped
     }
 
-    /// `offset` is where they stand in the log: nowhere before the end of what is kept.
+    /// `offset` is the offset of `data` in the log, not before the end of the retained bytes.
     pub fn append(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;
@@ -80,7 +79,7 @@ impl Retained {
         self.blocks.push_back(block);
     }
 
-    /// Drops the oldest bytes: those before `offset`, and of these at most `count`.
+    /// Drops the oldest bytes before `offset`, at most `count`.
     pub fn drop_before(&mut self, offset: u64, mut count: usize) {
         while let Some(block) = self.blocks.front_mut() {
             let dropping = block.bytes_before(offset).min(count);
@@ -99,7 +98,7 @@ impl Retained {
         }
     }
 
-    /// What is kept from `cursor` on, as far as it stood together, and where.
+    /// The retained runs from `cursor` on, each with its offset.
     pub fn runs_from(&self, cursor: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let index = self.blocks.partition_point(|block| block.end <= cursor);
         self.blocks.range(index..).flat_map(move |block| block.runs_from(cursor))
@@ -111,7 +110,7 @@ impl Block {
         size_of::<Block>() + self.data.len() + self.breaks.len()
     }
 
-    /// False when there is no more room in it.
+    /// False when the block is full.
     fn append(&mut self, offset: u64, data: &[u8]) -> bool {
         let full = self.data.len() + data.len() > DATA_BYTES_MAX;
         if full || (offset != self.end && self.breaks.len() >= BREAKS_BYTES_MAX) {
@@ -142,7 +141,7 @@ impl Block {
         })
     }
 
-    /// How many of the kept bytes stood before this offset.
+    /// How many retained bytes lie before this offset.
     fn bytes_before(&self, offset: u64) -> usize {
         if self.end <= offset {
             return self.data.len() - self.skip;
@@ -205,7 +204,7 @@ mod tests {
     fn runs_and_gaps_of_any_length_are_told_and_dropped_to_the_byte() {
         let mut kept = Retained::default();
         let (mut expected, mut offset) = (VecDeque::new(), 0_u64);
-        // Lengths and gaps that take one to four bytes to tell, over many blocks.
+        // Lengths and gaps of one to four encoded bytes, over many blocks.
         for round in 0..6000_u64 {
             let gap = [0, 1, 200, 20_000, 3_000_000][(round % 5) as usize];
             let data = vec![round as u8; [1, 2, 130, 40][(round * 7 % 4) as usize]];

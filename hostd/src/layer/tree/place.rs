@@ -102,7 +102,7 @@ impl Tree {
         Ok(Some(place))
     }
 
-    /// Makes a folder that the layer has entries in, but no entry of.
+    /// Makes a folder that has entries in the layer, but no entry of its own.
     fn imply(
         &mut self,
         here: &Folder,

@@ -34,7 +34,7 @@ impl Drop for Group {
     }
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -62,7 +62,7 @@ fn the_first_hierarchy_with_a_freezer_is_frozen_and_no_other() {
     assert!(freeze_for_dump(std::slice::from_ref(&none.0)).is_err());
 }
 
-/// How often it has run.
+/// Context switches of a process: more of them when it has run.
 fn switches_of(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -79,7 +79,7 @@ fn a_stopped_process_is_let_go_on_into_a_stop_that_waits() {
     let before = switches_of(pid);
     let group = Group::new("stopped", &[("freezer.state", "THAWED\n"), ("cgroup.procs", &format!("0\n1\n{pid}\n"))]);
     assert_eq!(freeze_for_dump(std::slice::from_ref(&group.0)).ok(), Some(Met::Frozen));
-    // Here nothing has frozen it, so it runs until it meets the second signal.
+    // Nothing has frozen the process here, so it runs until it meets the second signal.
     while switches_of(pid) == before || state_of(pid) != b'T' {}
 }
 

@@ -5,7 +5,7 @@ fn argv(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A process that does nothing under a name and with words for whoever looks, in a pid namespace of its own or in this one.
+/// An idle process that shows this name and these arguments, in a pid namespace of its own or in the test's.
 fn imitation(words: &[&str], own_namespace: bool) -> Child {
     let mut command = Command::new(if own_namespace { "unshare" } else { "bash" });
     if own_namespace {
@@ -59,7 +59,7 @@ fn a_process_of_another_namespace_is_never_found_and_one_of_this_is_ended() {
     let path = folder.to_str().expect("text").to_owned();
     let is_btrfs = |argv: &[Vec<u8>], _: &Path| is_tool(argv, std::slice::from_ref(&folder));
     let mut foreign = imitation(&["btrfs", &path], true);
-    // By the same look, without the condition, it is there.
+    // A search without the check of the namespace finds it.
     let is_up = || {
         let pids = fs::read_dir("/proc").expect("reads").flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
