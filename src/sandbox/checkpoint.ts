@@ -133,7 +133,7 @@ export class Checkpoints {
   /**
    * Keeps the saved memory of a hibernated sandbox, with a copy of its disk, as a checkpoint; for the holder of its lock. Does nothing without
    * memory, or when an earlier call has kept it. Throws `conflict` at the limit of full checkpoints, and what the driver throws. A failure
-   * leaves nothing, nor does a crash after the next start.
+   * leaves nothing; what a crash leaves the next start removes.
    */
   async keepMemory(sandbox: Sandbox): Promise<void> {
     const { store, driver } = this.#context
