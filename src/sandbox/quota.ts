@@ -8,8 +8,8 @@ export interface SandboxLimits {
   /** Sandboxes of one organisation in `creating` or `running`. */
   runningSandboxesMax: number
   /**
-   * Boots, wakes, dumps and restores of one organisation at a time; more wait. Keep it below what the runtime does for all, so that
-   * slow work of one organisation leaves capacity to others.
+   * Boots, wakes, dumps and restores of one organisation at a time; others wait. Keep it below the number that the runtime does for all, so
+   * that slow work of one organisation leaves capacity to others.
    */
   startsAtOnce: number
   timeoutSecondsMax: number
@@ -18,7 +18,7 @@ export interface SandboxLimits {
   memoryMbMax: number
   diskMbMin: number
   diskMbMax: number
-  /** Of one organisation, all together; see `DiskQuota`. */
+  /** Disk of one organisation; see `DiskQuota`. */
   diskMbPerOrganisationMax: number
   /** What a sandbox reads, and what it writes, of its disk and volumes each second. */
   diskReadBytesPerSecondMax: number

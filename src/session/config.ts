@@ -26,7 +26,7 @@ export interface SessionConfig {
 
 /** Bounds of the session half, queues and agents included (`ATOLL_LIMITS`). */
 export interface SessionLimits {
-  /** Of a prompt and of a message. */
+  /** Bytes of a prompt, and of a message. */
   messageBytesMax: number
   systemPromptBytesMax: number
   skillFilesMax: number
@@ -39,9 +39,9 @@ export interface SessionLimits {
   /** Lines of an agent process outside of turns, and `error`s among them, until a turn has ended. */
   idleLinesMax: number
   idleErrorsMax: number
-  /** Of all stream events that a session ever has. */
+  /** Bytes of all stream events that a session ever has. */
   streamBytesMax: number
-  /** Of all messages and session events of a session, which every answer about it holds; also of a page of sessions. */
+  /** Bytes of all messages and session events of a session, which every answer about it holds; also of a page of sessions. */
   historyBytesMax: number
   /** Agents that start at the same time, over all sessions: a start keeps a processor busy for about a second. */
   agentStartsAtOnce: number

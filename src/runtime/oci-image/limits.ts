@@ -3,27 +3,27 @@ import type { WorkLimits } from '../cgroups/work-groups.ts'
 
 /** Bounds of one import. */
 export interface ImageLimits {
-  /** Of an archive, and of the compressed layers from a registry. */
+  /** Bytes of an archive, or of the compressed layers from a registry. */
   downloadBytesMax: number
-  /** Of all layers, uncompressed. */
+  /** Bytes of all layers, uncompressed. */
   bytesMax: number
   /** Entries of all layers. Each takes an inode number, see `InodeTemplates`. */
   filesMax: number
   /** Names in a path. */
   depthMax: number
   layersMax: number
-  /** Of a manifest or a configuration. */
+  /** Bytes of a manifest or a configuration. */
   manifestBytesMax: number
-  /** For an answer about a manifest. */
+  /** Timeout of an answer about a manifest. */
   answerMs: number
-  /** An archive or a download that grows by less than `bytesPerSecondMin` for so long is given up. */
+  /** An archive or a download is given up after this time with less than `bytesPerSecondMin`. */
   stallMs: number
   bytesPerSecondMin: number
-  /** For a download, and for a layer to be unpacked. */
+  /** Timeout of a download, and of the unpacking of a layer. */
   stepMs: number
-  /** What the programs of one import may use that fetch and unpack it. */
+  /** What the programs that fetch and unpack one image may use. */
   work: WorkLimits
-  /** That unpack what they have received. Others wait. */
+  /** Imports that unpack at a time. Others wait. */
   importsAtOnce: number
 }
 
