@@ -11,14 +11,14 @@ const byServer: Acting = { actor: { type: 'server' }, cause: 'server' }
 const current = new AsyncLocalStorage<Acting>()
 
 /**
- * Runs work on behalf of somebody: what it writes to the log says so, also in what it leaves behind in the background. Work that goes on
- * for other reasons than its caller's, such as a timer, states its own.
+ * Runs work on behalf of somebody, whom the log then names for all that the work writes, also later in the background. Work that runs for
+ * another reason than its caller's, such as a timer, states its own.
  */
 export function acting<Result>(as: Acting, work: () => Result): Result {
   return current.run(as, work)
 }
 
-/** The same for what the server does by itself. */
+/** Like `acting`, for what the server does by itself. */
 export function actingAsServer<Result>(cause: LogCause, work: () => Result): Result {
   return current.run({ actor: { type: 'server' }, cause }, work)
 }

@@ -65,7 +65,7 @@ export function createInProcessBus({ onListenerError = warn }: InProcessBusOptio
   }
 }
 
-/** Whom an event is for. */
+/** The topic of an event. */
 export function topicOf(event: ServiceEvent): string {
   if (event.type === 'log_grew') return event.orgId
   return event.type === 'session_changed' ? event.sessionId : event.sandboxId

@@ -5,10 +5,10 @@ import type { EventLog, LogEvent, LogFilter, LogPage } from './log.ts'
 
 /** Events that are read at once. */
 const pageEvents = 128
-/** Reads at once for all who follow: whatever reconnects together, the store has time for those who write. */
+/** Reads at a time for all followers, so that the store has time for writers even when many clients reconnect together. */
 const readsAtOnce = 2
 
-/** Events in order, possibly none, and the number up to which there are no others. Those at one place get the same batch. */
+/** Events in order, possibly none, and the number up to which they are complete. Clients that read the same share one batch. */
 export interface LogBatch {
   readonly events: readonly LogEvent[]
   readonly position: number
@@ -24,14 +24,13 @@ export interface LogFollowing {
 interface LogStreamsDeps {
   log: EventLog
   bus: EventBus
-  /** It looks at the store by itself when it was told nothing for this long. */
+  /** A follower reads the store at least this often, also without a notice of the bus. */
   pollMs?: number
 }
 
 /**
- * Reads the logs of organisations for clients. The bus only says that there is news; what a client gets is read from the store, so a lost
- * notice costs a delay. Nothing is kept for a client but the number of its last event; clients that read the same at the same time share
- * one read.
+ * Reads the logs of organisations for clients. The bus only says that there is news. All events come from the store, so a lost notice costs
+ * a delay and no event. Of a client only the number of its last event is kept; clients that read the same at the same time share a read.
  */
 export class LogStreams {
   readonly #log: EventLog
@@ -64,8 +63,8 @@ export class LogStreams {
   }
 
   /**
-   * Yields what is there after a number, then what comes, until `signal` aborts; the first batch tells where it begins. Each event once, in
-   * order. Throws as `page` does, also when it falls behind what is kept.
+   * Yields the events after a number, then new ones, until `signal` aborts; the first batch tells where it begins. Each event comes once, in
+   * order. Throws as `page` does, also when the reader falls behind the oldest kept event.
    */
   async *follow(orgId: string, { after, filter, signal }: LogFollowing): AsyncGenerator<LogBatch> {
     using news = new News(this.#bus, orgId, this.#pollMs)
@@ -93,7 +92,7 @@ export class LogStreams {
 
   #begin(key: string, orgId: string, query: Parameters<EventLog['page']>[1]): Promise<LogPage> {
     const read = this.#semaphore.use(() => {
-      // Whoever comes from now on may have been told of an event that this read does not see any more.
+      // Later callers may know of an event that came too late for this read.
       this.#reads.delete(key)
       return this.#log.page(orgId, query)
     })
@@ -104,7 +103,7 @@ export class LogStreams {
 
 const batches = new WeakMap<LogPage, LogBatch>()
 
-/** The same for the same page, so that it is encoded once for all who get it. */
+/** Returns the same object for the same page, so that it is encoded once for all clients. */
 function batchOf(page: LogPage): LogBatch {
   const batch = batches.get(page) ?? { events: page.events, position: page.next }
   batches.set(page, batch)
@@ -121,7 +120,7 @@ function assertKept(after: number, { newest, oldest }: LogPage): void {
   throw new ServiceError('events_expired', message, { details: { field: 'after', oldest } })
 }
 
-/** Tells that a log may have grown since it was last asked: by the bus, or because nothing was heard for long. */
+/** `next` waits until a log may have grown since its last call: the bus has said so, or has been silent for long. */
 class News implements Disposable {
   readonly #unsubscribe: () => void
   readonly #pollMs: number

@@ -1,6 +1,6 @@
 import type { LogActor, LogCause, LogEventData, LogEventType } from '../protocol/log-events.ts'
 
-/** An event in the making. The store adds its number, its time, the organisation, who acts, and the tags of its sandbox. */
+/** An event before the store adds its number, its time, the organisation, who acts, and the tags of its sandbox. */
 export type LogEntry = { [Type in LogEventType]: EntryOf<Type> }[LogEventType]
 
 interface EntryOf<Type extends LogEventType> {
@@ -27,22 +27,22 @@ export interface LogEvent {
   data: Record<string, unknown>
 }
 
-/** Events that have all of this. */
+/** Selects the events that match all fields. */
 export interface LogFilter {
   types?: readonly LogEventType[]
   sandboxId?: string
   sessionId?: string
-  /** Of its sandbox when it was written; without a value any. */
+  /** A tag of its sandbox when the event was written; any value if absent. */
   tag?: { key: string; value?: string }
 }
 
 export interface LogPage {
   events: LogEvent[]
-  /** Everything up to this number was looked at: the next page begins after it. */
+  /** The last number that was looked at: the next page begins after it. */
   next: number
   /** The newest number of the organisation; 0 when there is none. */
   newest: number
-  /** The oldest that is kept; one above `newest` when there is none. */
+  /** The oldest kept number; one above `newest` when there is none. */
   oldest: number
 }
 
@@ -51,15 +51,15 @@ export interface LogPage {
  * lower ones are, whatever commits run.
  */
 export interface EventLog {
-  /** In order, at most `limit` events above `after`. Looks at a bounded number of rows, so it may return none before the end. */
+  /** Reads at most `limit` events above `after`, in order. Looks at a bounded number of rows, so it may return none before the end. */
   page(orgId: string, query: { after: number; limit: number; filter: LogFilter }): Promise<LogPage>
-  /** Deletes what is older, or beyond the newest `rowsMax` of its organisation; always the oldest, in batches. Returns how many. */
+  /** Deletes events from before `before`, and those beyond the newest `rowsMax` of each organisation, oldest first. Returns how many. */
   purge(before: Date, rowsMax: number): Promise<number>
 }
 
 /** Bounds of the log (`ATOLL_LIMITS`). */
 export interface LogLimits {
-  /** Events of one organisation. The oldest go first, once an hour. */
+  /** Events of one organisation. Once an hour the oldest beyond that are deleted. */
   eventsMax: number
   /** How long an event is kept. */
   eventDays: number
@@ -67,7 +67,7 @@ export interface LogLimits {
 
 export const defaultLogLimits: LogLimits = { eventsMax: 200_000, eventDays: 30 }
 
-/** Those with one place in the life of their subject have no number in their name. */
+/** Types that come once in the life of their subject: their events have no number in the name. */
 const unnumbered: ReadonlySet<LogEventType> = new Set<LogEventType>([
   'sandbox.created',
   'sandbox.ready',
@@ -75,7 +75,7 @@ const unnumbered: ReadonlySet<LogEventType> = new Set<LogEventType>([
   'sandbox.forked',
 ])
 
-/** The name of an event, the same for all who ever read it. */
+/** The name of an event, the same at each read. */
 export function nameOf({ number, type, sandboxId, subject }: LogEvent): string {
   if (type === 'sandbox.checkpoint.created') return `${sandboxId}:${type}:${subject}`
   return unnumbered.has(type) ? `${subject}:${type}` : `${subject}:${type}:${number}`

@@ -8,7 +8,7 @@ export interface SignArchive {
   bytesMax?: number
 }
 
-/** As read from the URL, unchecked. */
+/** The query as read from the URL, unchecked. */
 export interface SignedArchiveQuery extends SignedParameters {
   org?: string | undefined
 }
@@ -35,7 +35,7 @@ export class ArchiveUploads {
   }
 }
 
-/** Throws `too_large` behind the last byte that may come. */
+/** Passes an archive on. Throws `too_large` once it has more than the allowed bytes. */
 export async function* boundedArchive(
   archive: AsyncIterable<Uint8Array>,
   bytesMax: number,

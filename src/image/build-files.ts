@@ -44,7 +44,7 @@ export class BuildFiles {
   }
 }
 
-/** Of a build and its files: a legal file name, as neither an id nor a hash has a slash. */
+/** The key of a build and its files: a legal file name, as neither an id nor a hash has a slash. */
 export function keyOf({ orgId, contentHash }: Pick<Image, 'orgId' | 'contentHash'>): string {
   return `${orgId}-${contentHash}`
 }

@@ -25,7 +25,7 @@ export interface Build {
   orgId: string
   outline: ManifestOutline
   layerHashes: readonly string[]
-  /** Of its files in `BuildFiles`. */
+  /** The key of the build's files in `BuildFiles`. */
   key: string
   /** What the build sandbox starts from when no layer is there. */
   origin: Origin
@@ -98,13 +98,13 @@ async function startingLayer(
     const layer = byHash.get(layerHashes[done - 1] ?? '')
     if (layer === undefined) continue
     if (await readyCheckpoint(sandboxes, orgId, layer.checkpointId)) return { layer, done }
-    // Its data is gone.
+    // The data of the layer is gone.
     await store.deleteLayer(orgId, layer.hash)
   }
   return { done: 0 }
 }
 
-/** Undefined for a checkpoint that is gone or has lost its data. */
+/** The checkpoint if it is ready; undefined when it is gone or has lost its data. */
 export async function readyCheckpoint(
   { checkpoints }: SandboxService,
   orgId: string,
@@ -145,7 +145,7 @@ class RunningBuild {
   readonly #context: BuilderContext
   readonly #build: Build
   readonly #running: Running
-  /** Of the `env` steps so far. */
+  /** Variables of the `env` steps so far. */
   #envs: Record<string, string> = {}
 
   constructor(context: BuilderContext, build: Build, running: Running) {
@@ -275,7 +275,7 @@ class RunningBuild {
     const listening = new Set(await sandboxes.exec.ports(orgId, sandbox.id))
     this.#log(number, 'start', startCommand)
     const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
-    // Closed before memory is saved: an open connection would delay that.
+    // Close it before memory is saved, which an open connection would delay.
     const attached = new AbortController()
     let ended: ProgramEnd | undefined
     const following = this.#follow(id, 'image', number, AbortSignal.any([signal, attached.signal])).then(
@@ -328,7 +328,7 @@ export function logOf(step: number, type: string, message: string): BuildEvent {
 interface ProgramEnd {
   exitCode: number
   timedOut?: boolean
-  /** The end of it. */
+  /** The end of the standard error output. */
   stderr: string
 }
 

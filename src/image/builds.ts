@@ -37,7 +37,7 @@ export class Builds {
   async join(key: string, work: Work, follower: Follower): Promise<BuiltImage> {
     follower.signal?.throwIfAborted()
     for (let build = this.#builds.get(key); build?.end.signal.aborted; build = this.#builds.get(key)) {
-      // All its requesters have left, and it still cleans up.
+      // All requesters of that build have left, and it still cleans up.
       await build.result.catch(() => undefined)
     }
     const build = this.#builds.get(key) ?? this.#begin(key, work)

@@ -27,7 +27,7 @@ const instructionsMax = 1000
 const substitutedCharsMax = 1024 * 1024
 /** Characters of all lists and paths in a Dockerfile: some milliseconds of work. */
 const readCharsMax = 32 * 1024
-/** A path of the kernel. */
+/** The longest path that the kernel takes. */
 const pathCharsMax = 4096
 const heredocPattern = /<<(-?)(["']?)([A-Za-z_][A-Za-z0-9_]*)\2/
 const variablePattern = /\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))/g

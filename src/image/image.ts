@@ -21,15 +21,15 @@ export interface Image {
   /** Every organisation may start sandboxes from its name. */
   isPublic: boolean
   failure?: BuildFailure
-  /** Of an image that is an OCI image, or was built on one. */
+  /** Present for an OCI image, and for one that was built on one. */
   oci?: OciFacts
   createdAt: Date
   lastUsedAt: Date
 }
 
-/** The configuration of an OCI image that is not in force in its sandboxes: clients may run it. Variables, folder and user are in force. */
+/** The part of an OCI image's configuration that sandboxes do not apply, for clients to run. They apply variables, folder and user. */
 export interface OciFacts {
-  /** `sha256:…`: what its reference meant when it was fetched. */
+  /** `sha256:…`: the image that the reference named when it was fetched. */
   digest: string
   entrypoint: readonly string[]
   cmd: readonly string[]
@@ -73,17 +73,17 @@ export type BuildEvent =
 /** Bounds of images (`ATOLL_LIMITS`). */
 export const defaultImageLimits = {
   stepsMax: 100,
-  /** Of one manifest. */
+  /** Files of one manifest. */
   filesMax: 20_000,
   /** Images with a name of one organisation. */
   snapshotsMax: 100,
   /** Builds of one organisation at a time; more wait. */
   buildsAtOnce: 2,
   buildMs: 600_000,
-  /** Each step, and each wait for a `readyCommand`. */
+  /** Timeout of each step, and of each wait for a `readyCommand`. */
   stepMs: 300_000,
   builderDiskMb: 10_240,
-  /** An image without a name is removed when nobody has started from it for so long. */
+  /** An image without a name is removed when nobody has started from it for this long. */
   unusedDays: 30,
 }
 

@@ -24,9 +24,9 @@ export interface Manifest {
   startCommand?: string | undefined
   /** Repeated until it succeeds; then the image is saved. Default: the start command listens on a TCP port. */
   readyCommand?: string | undefined
-  /** Of a Dockerfile: what a sandbox from the image has where nothing else is asked for. */
+  /** From a Dockerfile: the defaults of sandboxes from the image. */
   defaults?: (CommandDefaults & { envs: Record<string, string> }) | undefined
-  /** What it was made of. */
+  /** The template that the manifest was made of. */
   template?: { tag: string; dockerfile: string } | undefined
 }
 
@@ -44,13 +44,13 @@ export interface BuildPlan {
   contents: Map<string, Buffer>
 }
 
-/** Of base64, decoded and hashed at once: a multiple of four. */
+/** Length of base64 that is decoded and hashed without yielding: a multiple of four. */
 const partChars = 32 * 1024
 /** Parts of the files of all manifests that are read in one iteration of the event loop. */
 const parts = new FairYield(16)
 /** Files of one step whose JSON is made at once. */
 const filesAtOnce = 500
-/** Of paths, commands, packages and variables: what a record of the image keeps, and lists of images show. */
+/** Bound of paths, commands, packages and variables, which a record of the image keeps and lists of images show. */
 const textLengthMax = 2 * 2 ** 20
 const builtInNames = new Set(['', 'base', 'ubuntu', 'default'])
 

@@ -21,7 +21,7 @@ import { imagesOf, type ImageStore } from './store.ts'
 export interface ImageServiceDeps {
   store: ImageStore
   sandboxes: SandboxService
-  /** For files of builds under way; made if absent. */
+  /** The folder for files of builds under way; made if absent. */
   dir: string
   limits: ImageLimits
   sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
@@ -40,7 +40,7 @@ export type ImageRequest = { image: Manifest } | { snapshot: string }
 
 export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused'>
 
-/** A start from an image is recorded at most so often. */
+/** A start from an image is recorded at most once in this time. */
 const usedEveryMs = 60_000
 
 /**

@@ -79,7 +79,7 @@ const kinds: { [Type in StepType]: StepKind<Type> } = {
 
   pip_install: installation((packages) => ({
     argv: ['python3', '-m', 'pip', 'install', '--', ...packages],
-    // An older pip, which does not know the settings, needs neither.
+    // An older pip does not know these settings and needs neither.
     envs: { PIP_BREAK_SYSTEM_PACKAGES: '1', PIP_ROOT_USER_ACTION: 'ignore', PIP_NO_INPUT: '1' },
   })),
 

@@ -6,7 +6,7 @@ export function databaseUrl(socketDir: string, role = databaseRole, name = datab
   return `postgres:///${name}?host=${encodeURIComponent(socketDir)}&port=${socketPort}&user=${role}`
 }
 
-/** Of the role that may make databases and roles. */
+/** The address for the role that may make databases and roles. */
 export function adminUrl(socketDir: string, name = 'postgres'): string {
   return databaseUrl(socketDir, adminRole, name)
 }

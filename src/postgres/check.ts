@@ -5,13 +5,13 @@ import { binariesOf, newerBinaries, newestBinaries } from './binaries.ts'
 import { findSystemUser } from './confinement.ts'
 import { assertDurable, clusterFolder, clusterVersion } from './folder.ts'
 
-/** What doctor says of the private database; `fails` with what to do in it. */
+/** What doctor says of the private database. A report of `fails` says what to do. */
 export interface ClusterReport {
   state: 'works' | 'fails'
   found: string
 }
 
-/** Looks at the cluster of a data directory, which need not exist, and starts nothing. */
+/** Inspects the cluster of a data directory, which need not exist, and starts nothing. */
 export async function inspectCluster(dataDir: string): Promise<ClusterReport> {
   try {
     return { state: 'works', found: await clusterFacts(dataDir) }

@@ -27,7 +27,7 @@ test('cluster: a first start makes one that waits for the disk, hears nothing bu
   for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) {
     assert.match(status, new RegExp(`^${set}:\t0+$`, 'm'))
   }
-  // Another user of the machine, who can neither enter the folder nor is let in.
+  // Another user of the machine can neither enter the folder nor connect.
   const enter = ['--reuid=65534', '--regid=65534', '--clear-groups', '--', 'test', '-e', `${socketDir}/.s.PGSQL.5432`]
   assert.equal(spawnSync('setpriv', enter).status, 1)
 })
@@ -55,7 +55,7 @@ test('cluster: one whose server was killed is adopted, with the same processes',
   assert.equal(await pidOf(folder), pid)
   assert.ok(logged.includes('the database that runs is adopted'))
   await valuesOf(cluster.databaseUrl, 'select 1')
-  // It is watched like one of its own.
+  // The server watches an adopted cluster like one that it has started.
   process.kill(pid, 'SIGKILL')
   await says('the database is back')
   await valuesOf(cluster.databaseUrl, 'select 1')

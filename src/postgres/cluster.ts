@@ -22,18 +22,18 @@ import { completeUpgrade } from './upgrade.ts'
 const watchMs = 500
 const stopGraceMs = 60_000
 const restartDelay = { firstMs: 100, maxMs: 5_000 }
-/** Beside those of the server: of a backup, and of who looks inside. */
+/** Connections beside those of the server: of a backup, and of people. */
 const otherConnections = 30
 
 export interface ClusterOptions {
   dataDir: string
-  /** The folder of its socket, made for it: short, and of this data directory alone. */
+  /** The folder for its socket, which is made: a short path of this data directory alone. */
   socketDir: string
   /** Mounts below it are not shown to PostgreSQL. */
   hiddenDir: string
-  /** What it runs in. Absent in tests alone. */
+  /** The control group of the cluster. Absent in tests alone. */
   group?: ProgramGroup | undefined
-  /** Of the server at a time. */
+  /** Connections of the server at a time. */
   connectionsMax: number
   /** Called before a new cluster is made. An error that it throws prevents that. */
   beforeCreate?: () => void
@@ -41,8 +41,8 @@ export interface ClusterOptions {
 }
 
 /**
- * PostgreSQL in `<data directory>/db`, on a socket that only root enters. It is no child of the server: it outlives one that is killed, and
- * the next start adopts it.
+ * PostgreSQL in `<data directory>/db`, on a socket that only root can reach. It is no child of the server: it outlives a killed server, and the
+ * next start adopts it.
  *
  *     stopped ── start ──► up ── its first process ends ──► down ── started again ──► up
  *                          └── stop ──► stopped
@@ -77,7 +77,7 @@ export class PrivateCluster {
   /** Stops a cluster that a killed server has left, for a server that uses another database. Does nothing where none runs. */
   static async stopLeft({ dataDir, socketDir, group, log }: Omit<ClusterOptions, 'connectionsMax'>): Promise<void> {
     const folder = await clusterFolder(join(dataDir, 'db'))
-    // One that somebody else has started is left to them.
+    // Leave one that somebody else has started.
     const running = await runningPostmaster(folder, socketDir).catch(() => undefined)
     if (running === undefined) return
     log.info({ pid: running.pid }, 'the private database that a killed server has left is stopped')
@@ -86,17 +86,17 @@ export class PrivateCluster {
     await rm(socketDir, { recursive: true, force: true })
   }
 
-  /** For `openStore`. */
+  /** The address for `openStore`. */
   get databaseUrl(): string {
     return databaseUrl(this.#options.socketDir)
   }
 
-  /** Of the role that may make databases and roles. */
+  /** The address for the role that may make databases and roles. */
   get adminUrl(): string {
     return adminUrl(this.#options.socketDir)
   }
 
-  /** Ends sessions, writes a checkpoint and waits for the end. A repeat is harmless, also when the next one runs already. */
+  /** Stops PostgreSQL, which ends sessions and writes a checkpoint, and waits for its end. A repeat is harmless, even when the next one runs. */
   stop(): Promise<void> {
     return (this.#stopped ??= this.#end())
   }
@@ -107,11 +107,11 @@ export class PrivateCluster {
     const { socketDir, group } = this.#options
     await stopPostmaster(this.#pid, this.#found.folder, stopGraceMs)
     await group?.remove()
-    // Not before it has ended: the kernel takes a mount away with the folder that it is on.
+    // Only after its end: the kernel removes a mount together with the folder on which it is.
     await rm(socketDir, { recursive: true, force: true })
   }
 
-  /** Ends it at once, without a wait: for processes that end themselves. The next start recovers. */
+  /** Kills PostgreSQL without a wait, for a process that is about to end itself. The next start recovers. */
   kill(): void {
     this.#stopping.abort()
     try {
@@ -131,7 +131,7 @@ export class PrivateCluster {
         await sleep(watchMs, undefined, { signal, ref: false }).catch(() => undefined)
         const killsBefore = kills
         kills = await memoryKills(group)
-        // It recovers by itself where its first process is not the one.
+        // PostgreSQL recovers by itself unless the kernel has killed its first process.
         if (kills > killsBefore) {
           const limitMB = (group?.memoryBytes ?? 0) / 2 ** 20
           log.error(
@@ -156,9 +156,9 @@ export class PrivateCluster {
   }
 }
 
-/** What a start finds, or makes. */
+/** The cluster that a start finds, or makes. */
 interface Found {
-  /** Where the files are, without links. */
+  /** The real path of the files. */
   folder: string
   user: SystemUser
   binaries: Binaries
@@ -185,7 +185,7 @@ async function openCluster<Cluster>(
   const found = { folder, user, binaries }
   const start = { ...options, ...found }
   const pid = (await adoptPostmaster(start, isChanged)) ?? (await startPostmaster(start))
-  // Also of an adopted one: the first start may have been killed before this.
+  // Also for an adopted cluster: the first start may have been killed before this.
   await makeDatabase(options.socketDir)
   return made(found, pid)
 }
@@ -197,7 +197,7 @@ async function tellNewer({ major }: Binaries, log: Log): Promise<void> {
   log.info(facts, 'a newer PostgreSQL than that of the database is installed: npm run db:upgrade moves to it')
 }
 
-/** The pid of a first process that runs in its control group, answers and has the present settings. Stops one that does not. */
+/** Returns the pid of a running postmaster if it is in its control group, answers and has the present settings; otherwise stops it. */
 async function adoptPostmaster(
   { folder, socketDir, group, log }: ClusterOptions & Found,
   isChanged: boolean,
@@ -219,7 +219,7 @@ async function memoryKills(group: ProgramGroup | undefined): Promise<number> {
   return (await group?.memoryKills()) ?? 0
 }
 
-/** The role and the database of the server, where a first start has not made them yet. */
+/** Makes the role and the database of the server unless they exist. */
 async function makeDatabase(socketDir: string): Promise<void> {
   await withClient({ connectionString: adminUrl(socketDir) }, async (client) => {
     const { rows } = await client.query<{ roles: number; databases: number }>(

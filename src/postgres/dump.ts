@@ -2,7 +2,7 @@ import { ServiceError } from '../errors.ts'
 import { installedBinaries, newestBinaries } from './binaries.ts'
 import { programEnvironment, runProgram } from './programs.ts'
 
-/** What a dump holds, at one moment. */
+/** The database of a dump, at one moment. */
 export interface DumpSource {
   databaseUrl: string
   /** The id of an exported snapshot. */
@@ -11,13 +11,13 @@ export interface DumpSource {
   major: number
 }
 
-/** The program that prints a database in the custom format of `pg_dump`. Throws `unavailable` when none reads this server. */
+/** The command that prints a database in the custom format of `pg_dump`. Throws `unavailable` when no installed version reads this server. */
 export async function dumpCommand({ databaseUrl, id, major }: DumpSource): Promise<{
   argv: [string, ...string[]]
   env: NodeJS.ProcessEnv
 }> {
   const installed = await installedBinaries()
-  // Its own version writes what the most machines can read.
+  // Prefer the server's own version, whose dumps most machines can read.
   const binaries = installed.find((each) => each.major === major) ?? installed.findLast((each) => each.major > major)
   if (binaries === undefined) {
     throw new ServiceError(
@@ -39,7 +39,7 @@ export async function restoreDump(file: string, databaseUrl: string): Promise<vo
   await runProgram(argv, 'the database of the backup cannot be restored', { env })
 }
 
-/** An address for a command line, which everybody on the machine may read, and the password for the environment. */
+/** Moves the password of an address to the environment: everybody on the machine may read a command line. */
 function withoutPassword(databaseUrl: string): { address: string; env: NodeJS.ProcessEnv } {
   const environment = programEnvironment()
   const [found, password] = /^postgres(?:ql)?:\/\/[^/@:]*:([^/@]*)@/.exec(databaseUrl) ?? []

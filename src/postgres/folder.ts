@@ -18,7 +18,7 @@ import { runProgram } from './programs.ts'
 
 const initTimeoutMs = 300_000
 
-/** File systems that lose what they hold, or tell too little about when it is on the disk: `f_type` of statfs(2). */
+/** File systems that lose data, or do not say when it is on the disk, by `f_type` of statfs(2). */
 const unfit = new Map([
   [0x01_02_19_94, 'a tmpfs, which a reboot empties'],
   [0x85_84_58_f6, 'a ramfs, which a reboot empties'],
@@ -27,12 +27,12 @@ const unfit = new Map([
   [0xfe_53_4d_42, 'SMB, which does not say when a write is on the disk'],
 ])
 
-/** What a database would lose on a file system of this type of statfs(2); undefined where it keeps its word. */
+/** Why a file system of this `f_type` of statfs(2) is unfit for a database; undefined for a fit one. */
 export function unfitFileSystem(type: number): string | undefined {
   return unfit.get(type)
 }
 
-/** Throws `unavailable` when a database in this folder, or in one that is made in it, would not keep its word. */
+/** Throws `unavailable` when the file system of this folder, or of the parent in which it will be made, is unfit for a database. */
 export async function assertDurable(folder: string): Promise<void> {
   const { type } = await statfs(folder)
   const why = unfitFileSystem(type)
@@ -51,7 +51,7 @@ const diskFaults: Partial<Record<string, string>> = {
   EIO: 'the disk fails',
 }
 
-/** An error of the file system as `unavailable`, with the folder of the database; any other as it is. */
+/** Converts an error of the file system to `unavailable` with the folder of the database; returns any other error unchanged. */
 export function explained(error: unknown, folder: string): unknown {
   const { code = '', path = folder } = error as NodeJS.ErrnoException
   const fault = diskFaults[code]
@@ -61,7 +61,7 @@ export function explained(error: unknown, folder: string): unknown {
   })
 }
 
-/** Where the cluster is, or is to be: `path`, or what it is a link to. Root then writes in what the link leads to. */
+/** The folder of the cluster, existing or not: `path` with its link followed, since root writes in there. */
 export async function clusterFolder(path: string): Promise<string> {
   const target = await readlink(path).catch(() => undefined)
   if (target === undefined) return join(await realpath(dirname(path)), basename(path))
@@ -69,7 +69,7 @@ export async function clusterFolder(path: string): Promise<string> {
   return await realpath(folder).catch(() => folder)
 }
 
-/** The major version of the cluster in a folder; undefined where there is none. Throws `unavailable` for what is not ours to use. */
+/** The major version of the cluster in a folder; undefined without a cluster. Throws `unavailable` for one that is not ours. */
 export async function clusterVersion(folder: string, user: SystemUser): Promise<number | undefined> {
   const found = await stat(folder).catch(unlessMissing)
   if (found === undefined) return undefined
@@ -112,7 +112,7 @@ export async function makeCluster(
 /** Makes an empty cluster in a folder, in place of what is there. */
 export async function fillFolder(folder: string, binaries: Binaries, surroundings: ClusterSurroundings): Promise<void> {
   const { user, socketDir, group } = surroundings
-  // What a killed start or upgrade has left may still write there.
+  // Programs that a killed start or upgrade has left may still write there.
   const groupFolders = await group?.open()
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { mode: 0o700 })
@@ -136,19 +136,19 @@ export async function fillFolder(folder: string, binaries: Binaries, surrounding
   await writeSettings(folder, surroundings)
 }
 
-/** Renames a folder, so that a loss of power keeps either name. */
+/** Renames a folder so that after a loss of power it has either name. */
 export async function renameDurably(from: string, to: string): Promise<void> {
   await rename(from, to)
   await syncFolder(dirname(to))
 }
 
-/** What the settings of a cluster follow from. */
+/** What decides the settings of a cluster. */
 export interface ClusterSurroundings extends Surroundings {
-  /** At a time, of the server and of who looks inside. */
+  /** Connections at a time: of the server, of backups, and of people. */
   connectionsMax: number
 }
 
-/** Writes what a start of the server decides. Returns whether it differs from what a running cluster has read. */
+/** Writes the settings. Returns whether they differ from those that a running cluster has read. */
 export async function writeSettings(folder: string, surroundings: ClusterSurroundings): Promise<boolean> {
   const { socketDir, user, connectionsMax } = surroundings
   const files = { [settingsFile]: clusterSettings({ socketDir, connectionsMax }), ...authentication(user.name) }
@@ -162,14 +162,14 @@ export async function writeSettings(folder: string, surroundings: ClusterSurroun
   return isChanged
 }
 
-/** The socket's folder, which only root and `user` enter. */
+/** Makes the socket's folder, which only root and `user` can enter. */
 export async function makeSocketDir({ socketDir, user }: Surroundings): Promise<void> {
   await mkdir(shownFolder(socketDir), { recursive: true, mode: 0o755 })
   await chmod(socketDir, 0o700)
   await chown(socketDir, user.uid, user.gid)
 }
 
-/** Replaces a file in a folder of `user`, who may have put a link there: none is followed. */
+/** Replaces a file in a folder of `user`. Follows no link, as `user` may have put one there. */
 export async function writeOwned(path: string, text: string, user: SystemUser): Promise<void> {
   const unfinished = `${path}.new`
   await rm(unfinished, { force: true })

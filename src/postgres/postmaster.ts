@@ -9,18 +9,18 @@ import type { Binaries } from './binaries.ts'
 import { confined, shownFolder, type Surroundings } from './confinement.ts'
 import { programEnvironment, reasonIn } from './programs.ts'
 
-/** How long a postmaster may say nothing at all. A recovery after a crash says that it goes on. */
+/** How long a postmaster may say nothing at all. A recovery after a crash reports its progress. */
 const silenceMsMax = 60_000
-/** How long it may refuse every session for a reason of its own, such as a file that it cannot read. */
+/** How long a postmaster may refuse every session for a reason of its own, such as a file that it cannot read. */
 const refusalMsMax = 5_000
-/** What PostgreSQL logs when one of its processes has ended so that all begin anew. A start that does this again and again never ends. */
+/** PostgreSQL's message when it restarts all its processes because one crashed. A start that does this again and again never ends. */
 const crashMark = 'all server processes terminated; reinitializing'
 const crashesMax = 3
 const answerMsMax = 5_000
 const pollMs = 20
 const endMs = 10_000
 const logBytesMax = 1024 * 1024
-/** A start needs less. */
+/** More than a start needs. */
 const leastFreeBytes = 1024 * 1024
 
 /** The first process of a running cluster. */
@@ -31,14 +31,14 @@ export interface Postmaster {
 }
 
 /**
- * The postmaster that runs on a cluster's folder, by `postmaster.pid`; undefined when the file is absent or names another process, as after a
- * loss of power. Throws `unavailable` for one that somebody else has started: two on one folder would destroy it.
+ * The postmaster that runs on a cluster's folder, by `postmaster.pid`. Undefined when the file is absent or names another process, as after a
+ * loss of power. Throws `unavailable` for a postmaster that somebody else has started: two on one folder would destroy it.
  */
 export async function runningPostmaster(folder: string, socketDir: string): Promise<Postmaster | undefined> {
   const text = await readFile(`${folder}/postmaster.pid`, 'utf8').catch(() => '')
   const [pid = '', its, , , named = ''] = text.split('\n')
   if (!/^\d{1,10}$/.test(pid) || !(await isPostmaster(Number(pid), folder))) return undefined
-  // One of ours has the name of the folder that it was shown.
+  // A postmaster of ours names the folder by the path under which it was shown.
   if (its !== shownFolder(socketDir)) {
     throw new ServiceError(
       'unavailable',
@@ -49,8 +49,8 @@ export async function runningPostmaster(folder: string, socketDir: string): Prom
 }
 
 /**
- * By its working folder, which PostgreSQL makes the cluster's own, whatever it is called in the process's mount namespace. A process that has
- * ended has none, before its parent has noticed too.
+ * Whether a process is the postmaster of a folder. Looks at its working folder: PostgreSQL changes to the cluster's, whatever path that has in
+ * the process's mount namespace. A process that has ended has none, even before its parent has noticed.
  */
 export async function isPostmaster(pid: number, folder: string): Promise<boolean> {
   const [program, its, own] = await Promise.all([
@@ -63,12 +63,12 @@ export async function isPostmaster(pid: number, folder: string): Promise<boolean
   return its !== undefined && its.dev === own?.dev && its.ino === own.ino
 }
 
-/** What a postmaster is started with. */
+/** How a postmaster is started. */
 export interface PostmasterOptions extends Surroundings {
-  /** Where the files are, without links. */
+  /** The real path of the files. */
   folder: string
   binaries: Binaries
-  /** What it says is appended there; absent for the file beside the folder. */
+  /** Gets its output appended. Default: the file beside the folder. */
   logFile?: string
   signal?: AbortSignal
 }
@@ -76,10 +76,10 @@ export interface PostmasterOptions extends Surroundings {
 /** Starts the first process of a cluster and waits until it takes connections. Returns its pid. Throws `unavailable` with its reason. */
 export async function startPostmaster(options: PostmasterOptions): Promise<number> {
   const { folder, socketDir, binaries, group, signal, logFile = `${folder}.log` } = options
-  // A pid that another process has meanwhile would keep PostgreSQL from starting.
+  // PostgreSQL does not start when another process has the pid in this file by now.
   if ((await runningPostmaster(folder, socketDir)) === undefined)
     await rm(join(folder, 'postmaster.pid'), { force: true })
-  // Sessions of a killed one notice its end a moment later, and would keep the next from starting.
+  // Sessions of a killed postmaster notice its end a moment later, and would prevent the next start.
   const groupFolders = await group?.open()
   await using log = await openLog(logFile)
   const { size: before } = await log.stat()
@@ -129,8 +129,8 @@ export async function startPostmaster(options: PostmasterOptions): Promise<numbe
 }
 
 /**
- * Ends a postmaster: first as a stop that ends sessions and writes a checkpoint, then at once, which the next start recovers from. Waits
- * until it is gone.
+ * Ends a postmaster and waits for its end. At first it ends sessions and writes a checkpoint; after `graceMs` it is stopped at once, and the
+ * next start recovers.
  */
 export async function stopPostmaster(pid: number, folder: string, graceMs: number): Promise<void> {
   for (const [signal, waitMs] of [
@@ -142,7 +142,7 @@ export async function stopPostmaster(pid: number, folder: string, graceMs: numbe
     try {
       process.kill(pid, signal)
     } catch {
-      // It has ended since.
+      // It has ended meanwhile.
     }
     if (await isGoneWithin(pid, folder, waitMs)) return
   }
@@ -163,23 +163,23 @@ async function isFull(folder: string): Promise<boolean> {
   return bavail * bsize < leastFreeBytes
 }
 
-/** What the cluster says, beside its folder: nobody but root writes there. A long one is kept as `.old` until the next long one. */
+/** Opens the cluster's log, beside its folder, where only root writes. A log that got long is kept as `.old`. */
 async function openLog(path: string): Promise<FileHandle> {
   const { size } = await stat(path).catch(() => ({ size: 0 }))
   if (size > logBytesMax) await rename(path, `${path}.old`)
   return await open(path, 'a', 0o600)
 }
 
-/** SQLSTATE `cannot_connect_now`: it recovers after a crash, which has no time limit, or it ends. */
+/** SQLSTATE `cannot_connect_now`: PostgreSQL recovers after a crash, for as long as that takes, or it ends. */
 const cannotConnectNow = '57P03'
 
 interface Answer {
   state: 'ready' | 'starting' | 'refuses' | 'silent'
-  /** Of a refusal. */
+  /** The reason of a refusal. */
   reason?: string
 }
 
-/** What a cluster says to a new connection. */
+/** The answer of a cluster to a new connection. */
 export async function answer(socketDir: string): Promise<Answer> {
   const config = {
     connectionString: adminUrl(socketDir),

@@ -22,17 +22,17 @@ export async function runProgram(
   }
 }
 
-/** Nothing of the server's environment but where programs are. */
+/** Of the server's environment programs get `PATH` alone. */
 export function programEnvironment(): NodeJS.ProcessEnv {
   return { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8' }
 }
 
-/** Sessions are told the state; that is no reason of it. */
+/** Whether a line gives a reason. What PostgreSQL tells sessions about its state gives none. */
 function isReason(line: string): boolean {
   return !/the database system is (?:starting up|in recovery mode|shutting down|not )/.test(line)
 }
 
-/** Why a program of PostgreSQL ended, from what it said: what it calls fatal, else its last lines. */
+/** Why a program of PostgreSQL ended: the message that it calls fatal, else its last lines. */
 export function reasonIn(text: string): string {
   const lines = text.trim().split('\n')
   const fatal = lines.flatMap((line) => /\b(?:FATAL|PANIC): .*/.exec(line)?.[0] ?? []).filter(isReason)

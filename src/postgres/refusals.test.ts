@@ -1,4 +1,4 @@
-/** What a start refuses, with the remedy, and erases nothing of; and what it starts in spite of. */
+/** Faults that a start refuses, with the remedy and without erasing anything, and faults in spite of which it starts. */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { chown, cp, mkdir, mkdtemp, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
@@ -98,7 +98,7 @@ test('cluster: a copy of one with the pid file of the original, which runs, is a
   assert.deepEqual(await valuesOf(cluster.databaseUrl, `select to_regclass('only_here')`), [null])
 })
 
-/** A mount, until it is disposed of; the last word is where. */
+/** Mounts, until disposed of; the last word is the target. */
 function mounted(...words: string[]): Disposable {
   execFileSync('mount', words)
   return { [Symbol.dispose]: () => execFileSync('umount', ['--lazy', words.at(-1) ?? '']) }
@@ -183,7 +183,7 @@ test('cluster: a full disk is told at a first start and at a later one, and with
   await again.stop()
 })
 
-/** What `inspectCluster` or a start says where these commands of a shell have run first, in a mount namespace of its own. */
+/** What `inspectCluster` or a start says after these shell commands, in a mount namespace of its own. */
 function inNamespace(prepare: string, dataDir: string, socketDir: string): string {
   const options = JSON.stringify({ dataDir, socketDir, hiddenDir: '/run/nothing', connectionsMax: 10 })
   const script = `import { inspectCluster, PrivateCluster } from ${JSON.stringify(import.meta.resolve('./index.ts'))}
@@ -225,7 +225,7 @@ test('cluster: it runs on the programs of its version, and doctor and log tell o
     `mount -t tmpfs none ${versions}`,
     `mkdir -p ${versions}/${version} ${versions}/99/bin`,
     `mount --bind ${dataDir}/programs ${versions}/${version}`,
-    // Whoever ran these would fail.
+    // Programs that fail when they are run.
     `touch ${versions}/99/bin/postgres ${versions}/99/bin/initdb`,
   ].join('\n')
   const [found = '', told] = inNamespace(newer, dataDir, socketDir).split('\n')

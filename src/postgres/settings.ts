@@ -3,29 +3,28 @@ export const databaseRole = 'atoll'
 export const adminRole = 'atoll_admin'
 export const databaseName = 'atoll'
 
-/** Of the socket's file name; nothing listens on it as a TCP port. */
+/** The number in the socket's file name; nothing listens on this TCP port. */
 export const socketPort = 5432
 
-/** The file with our settings, in the cluster's folder. It also tells a cluster of ours from another's. */
+/** The file with our settings, in the cluster's folder. It marks a cluster as ours. */
 export const settingsFile = 'atoll.conf'
 
-/** The file with the operator's settings, which win. */
+/** The file with the operator's settings, which override ours. */
 export const ownSettingsFile = 'own.conf'
 
-/** What `postgresql.conf` of the cluster holds. */
+/** The content of the cluster's `postgresql.conf`. */
 export const mainSettings = `# Made by Atoll, whose settings are in ${settingsFile}. Yours go into ${ownSettingsFile}.
 include '${settingsFile}'
 include_if_exists '${ownSettingsFile}'
 `
 
-/** What the operator's file of settings holds at first. */
+/** The first content of the operator's file of settings. */
 export const ownSettings =
   '# Settings of your own: they win, and Atoll never touches this file. Restart Atoll after a change.\n'
 
 /**
- * Settings for a small machine: a commit is on the disk when it is acknowledged, nothing is heard beyond the socket, and a session that
- * holds a transaction open and does nothing is ended. Statements have the limit of the pool that sends them, since migrations and dumps
- * have none.
+ * Settings for a small machine: an acknowledged commit is on the disk, only the socket takes connections, and a session that is idle in a
+ * transaction is ended. The pools set the timeout of statements, since migrations and dumps have none.
  */
 export function clusterSettings({ socketDir, connectionsMax }: { socketDir: string; connectionsMax: number }): string {
   const settings: Record<string, string | number> = {
@@ -58,7 +57,7 @@ export function clusterSettings({ socketDir, connectionsMax }: { socketDir: stri
     lc_messages: `'C'`,
     log_checkpoints: 'off',
     log_timezone: `'UTC'`,
-    // Errors of statements reach the server, whose log tells them; a tenant must not fill the disk with them.
+    // The server logs errors of statements itself; a tenant must not fill the disk with them.
     log_min_messages: 'log',
   }
   const lines = Object.entries(settings).map(([name, value]) => `${name} = ${value}`)

@@ -32,14 +32,14 @@ import { adminRole, databaseName, ownSettingsFile } from './settings.ts'
 
 const stopGraceMs = 60_000
 const mebibyte = 1024 * 1024
-/** What an empty cluster takes, with its log of writes, beside a copy of the data. */
+/** Space of an empty cluster with its write-ahead log, beside a copy of the data. */
 const emptyClusterBytes = 160 * mebibyte
 
 /** Names beside a cluster's folder while it is upgraded. */
 const partsOf = (folder: string, major: number) => ({
-  /** The new cluster, which is not whole. */
+  /** The new cluster while it is made. */
   draft: `${folder}.upgrading`,
-  /** The new cluster, whole. It counts only while there is no `folder`, as a server may have written to that one since. */
+  /** The complete new cluster. It counts only while there is no `folder`, to which a server may have written since. */
   whole: `${folder}.upgraded`,
   /** The old cluster, kept. */
   former: `${folder}.${major}`,
@@ -48,7 +48,7 @@ const partsOf = (folder: string, major: number) => ({
 export interface UpgradeOptions extends Omit<ClusterSurroundings, 'user'> {
   dataDir: string
   log: Log
-  /** Says what is done next, in a sentence. */
+  /** Called with a sentence about the next step. */
   say: (step: string) => void
 }
 
@@ -60,13 +60,13 @@ export interface Upgrade {
 }
 
 /**
- * Moves the cluster of a data directory to the newest installed version. Undefined: it has that one. The caller holds the lock of the data
- * directory. It may be killed at any moment: the old cluster is in force until the new one is whole, and is kept afterwards.
+ * Moves the cluster of a data directory to the newest installed version; undefined when it has that one. The caller holds the lock of the
+ * data directory. An upgrade may be killed at any moment: the old cluster is in force until the new one is complete, and is kept afterwards.
  *
  *     db (old) ── pg_upgrade copies ──► db.upgrading ── checked ──► db.upgraded
  *     then: db ──► db.<old version>, db.upgraded ──► db
  *
- * Until `db` has got its other name the next upgrade begins anew; from then on the next start or upgrade completes this one
+ * If it is killed before `db` is renamed, the next upgrade begins anew; after that the next start or upgrade completes it
  * ({@link completeUpgrade}). Throws `unavailable` with what to do.
  */
 export async function upgradeCluster(options: UpgradeOptions): Promise<Upgrade | undefined> {
@@ -103,7 +103,7 @@ async function upgradeIn(path: string, options: UpgradeOptions): Promise<Upgrade
     say(`reading the database of PostgreSQL ${from}`)
     const running = await runningPostmaster(folder, socketDir)
     if (running !== undefined) await stopPostmaster(running.pid, folder, stopGraceMs)
-    // Also recovers what was killed: pg_upgrade takes one that was stopped.
+    // This also recovers a killed cluster: pg_upgrade takes only one that was stopped.
     const content = await whileRunning(before, async () => {
       await assertSpace(folder, socketDir)
       return await contentOf(socketDir)
@@ -133,7 +133,7 @@ async function upgradeIn(path: string, options: UpgradeOptions): Promise<Upgrade
   return { from, to: next.major, former: parts.former }
 }
 
-/** Completes an upgrade that was killed between its last two steps, and removes what one that was killed earlier has left. */
+/** Completes an upgrade that was killed between its last two steps, or removes what an upgrade that was killed earlier has left. */
 export async function completeUpgrade(folder: string, group: ProgramGroup | undefined, log: Log): Promise<void> {
   const { draft, whole } = partsOf(folder, 0)
   const [isThere, isWhole, isDraft] = await Promise.all([folder, whole, draft].map(exists))
@@ -142,12 +142,12 @@ export async function completeUpgrade(folder: string, group: ProgramGroup | unde
     log.info({ folder }, 'an interrupted upgrade of the database is completed')
   } else if (isWhole) await rm(whole, { recursive: true, force: true })
   if (!isDraft) return
-  // It may have been killed while the draft ran.
+  // The draft may still run. Opening the group ends it.
   await group?.open()
   await rm(draft, { recursive: true, force: true })
 }
 
-/** No link is followed: the cluster's user, whom the new file is given to, may have put one there. */
+/** Copies the operator's settings. Follows no link, as the cluster's user, who gets the new file, may have put one there. */
 async function copyOwnSettings(from: string, to: string, user: SystemUser): Promise<void> {
   const path = join(from, ownSettingsFile)
   try {
@@ -189,7 +189,7 @@ async function assertSpace(folder: string, socketDir: string): Promise<void> {
   throw new ServiceError('unavailable', `the upgrade needs ${wanted} MB beside ${folder}, where ${free} MB are free`)
 }
 
-/** Runs the cluster while `work` does. */
+/** Runs the cluster during `work`. */
 async function whileRunning<Result>(
   options: Parameters<typeof startPostmaster>[0],
   work: () => Promise<Result>,
@@ -206,7 +206,7 @@ async function whileRunning<Result>(
   }
 }
 
-/** The rows of each table of all databases but the templates, which reads all of their pages, with checksums. */
+/** Counts the rows of each table of all databases but the templates. The count reads all pages, whose checksums are checked. */
 async function contentOf(socketDir: string): Promise<Map<string, number>> {
   const names = await withClient({ connectionString: adminUrl(socketDir) }, async (client) => {
     const { rows } = await client.query<{ name: string }>(
@@ -242,7 +242,7 @@ function assertSame(before: Map<string, number>, after: Map<string, number>, fro
   )
 }
 
-/** Its programs end with this process, so that none of them is met by the next upgrade or start. */
+/** Runs pg_upgrade. Its programs end with this process, so that the next upgrade or start meets none. */
 async function copyData(
   old: Binaries,
   next: Binaries,
@@ -267,7 +267,7 @@ async function copyData(
   ] as const
   const confinement = { shown, endsWithStarter: true, ...defined({ groupFolders: await group?.open() }) }
   const failure = `the database cannot be moved from PostgreSQL ${old.major} to ${next.major}, and stays as it is`
-  // It writes to its working folder.
+  // pg_upgrade writes to its working folder.
   await runProgram(confined(words, surroundings, confinement), failure, { cwd: socketDir })
 }
 

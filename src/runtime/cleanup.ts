@@ -2,13 +2,13 @@ import { ServiceError } from '../errors.ts'
 import { exists } from './exists.ts'
 import type { HostTool } from './hostd/index.ts'
 
-/** Gigabytes of saved memory take their time. */
+/** The removal of gigabytes of saved memory takes minutes. */
 const removeTimeoutMs = 300_000
 const endStraysTimeoutMs = 30_000
 
 /**
- * Waits for parallel steps and throws the first error only when all have ended: a clean-up that follows must not meet a step
- * that still makes something.
+ * Waits until all parallel steps have ended, then throws the first error: a clean-up that follows must not meet a step that still
+ * makes something.
  */
 export async function allDone(steps: readonly Promise<unknown>[]): Promise<void> {
   for (const result of await Promise.allSettled(steps)) {
@@ -16,7 +16,7 @@ export async function allDone(steps: readonly Promise<unknown>[]): Promise<void>
   }
 }
 
-/** Code and message for a client. Of an error that is none of ours they are `unavailable` and `fallback`, and it is logged. */
+/** Code and message for a client. An error that is no `ServiceError` is logged and becomes `unavailable` with `fallback`. */
 export function reportOf(
   { log }: { log: (message: string) => void },
   error: unknown,
@@ -40,7 +40,7 @@ export function runIsFull(cause: unknown): ServiceError {
   return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
 }
 
-/** Cleans up after an error, which is the one to report: another is only logged. `delete` and `open` remove what is left. */
+/** Cleans up after an error. The caller reports that one, so an error of the clean-up is only logged; `delete` and `open` remove what is left. */
 export async function cleanUp(
   { log }: { log: (message: string) => void },
   id: string,
@@ -59,7 +59,7 @@ export async function removeFolders(hostd: HostTool, folders: readonly string[])
   if (dirs.length > 0) await hostd.runTool({ op: 'remove-folders', dirs }, { timeoutMs: removeTimeoutMs })
 }
 
-/** Ends all CRIU processes that work in one of `folders`. Lazy-pages daemons may outlive a server, and be wanted. */
+/** Ends all CRIU processes that work in one of `folders`. No others: a lazy-pages daemon outlives a server, and its sandbox needs it. */
 export async function endCriu(
   hostd: HostTool,
   folders: readonly string[],

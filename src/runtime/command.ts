@@ -5,7 +5,7 @@ import type { HostdStatus } from '../protocol/hostd.ts'
 export const commandOutputBytesMax = 4 * 1024 * 1024
 const commandTimeoutMsDefault = 30_000
 const reportedErrorChars = 2_000
-/** From the end of a program that was killed to the end of its output. */
+/** How long to wait for the end of the output of a program that was killed. */
 const killGraceMs = 5_000
 
 export interface CommandOptions {
@@ -14,7 +14,7 @@ export interface CommandOptions {
   /** Killed after this time, with all of its process group. Default 30 s. */
   timeoutMs?: number
   signal?: AbortSignal | undefined
-  /** Gives the program no pipes at all: what it leaves running must not hold one. `stdout` is then empty. */
+  /** Gives the program no pipes, which processes that it leaves behind would hold. `stdout` is then empty. */
   detached?: boolean
 }
 
@@ -24,7 +24,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** What a program says as one printable line for clients, without `hostFolders`. */
+/** The output of a program as one printable line for clients, without `hostFolders`. */
 export function reportable(text: string, hostFolders: readonly string[], charsMax: number): string {
   const without = hostFolders.reduce((rest, folder) => rest.replaceAll(folder, ''), text)
   return without
@@ -66,23 +66,23 @@ export interface LaunchAnswer {
   stderr: Buffer
 }
 
-/** A program that runs; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
+/** A running program. `kill` sends SIGKILL to its process group; `answer` resolves after that too. */
 export interface Launched {
   answer: Promise<LaunchAnswer>
   kill: () => void
 }
 
 /**
- * Runs one program of the host without a shell and returns its standard output. This process starts it, by a fork that copies the page tables
- * of all its memory while nothing else runs: where there is a `Hostd`, its `run` is used. Only `PATH` of our environment is passed
- * on. Throws `CommandError`, or the signal's reason.
+ * Runs one program of the host without a shell and returns its standard output. This process forks, which stops it while the kernel copies
+ * its page tables: use the `run` of a `Hostd` where there is one. Of our environment the program gets `PATH` alone. Throws
+ * `CommandError`, or the signal's reason.
  */
 export const run: Run = (argv, options = {}) => {
   const { input = '', detached = false } = options
   return outputOf(argv, () => launchHere({ argv, input, detached }), options)
 }
 
-/** The standard output of what is launched, within the bounds of `options`; `argv` names it in errors. */
+/** The standard output of a launched program, within the bounds of `options`; `argv` names the program in errors. */
 export async function outputOf(
   argv: readonly string[],
   launch: () => Launched,
@@ -136,14 +136,14 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
   }
 }
 
-/** For the start of a server, and for programs that run once, like doctor. */
+/** Starts a program without hostd: at the start of a server, and in programs that run once, like doctor. */
 function launchHere({ argv, input, detached }: LaunchRequest): Launched {
   const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
   const pipe = detached ? 'ignore' : 'pipe'
   const child = spawn(argv[0] ?? '', argv.slice(1), {
     stdio: [input === '' ? 'ignore' : 'pipe', pipe, pipe],
     env: commandEnvironment(),
-    // A group of its own: what a killed program has started would keep its pipes open, and run on without an owner.
+    // A group of its own, so that a kill reaches its children: they would keep the pipes open and run on without an owner.
     detached: true,
   })
   let isOver = false

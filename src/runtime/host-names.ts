@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto'
 import { realpathSync } from 'node:fs'
 import { ServiceError } from '../errors.ts'
 
-/** Below `/sys/fs/cgroup` of a sandbox. */
+/** The folder below `/sys/fs/cgroup` in which a sandbox sees its limits. */
 export const limitsName = 'sandbox'
-/** The files in it. */
+/** The files in that folder. */
 export const limitFiles = ['memory.max', 'pids.max', 'cpu.max', 'disk.max', 'disk.current'] as const
 
 const idPattern = /^[a-z0-9][a-z0-9-]{0,47}$/
@@ -21,18 +21,18 @@ export class HostNames {
   readonly poolFile: string
   readonly poolDir: string
   readonly sandboxesDir: string
-  /** Stays empty: what restored sandboxes see in place of masked folders. */
+  /** An empty folder, which restored sandboxes see in place of masked folders. */
   readonly emptyDir: string
-  /** What sandboxes see of the kernel as their own (`lxcfs.ts`). */
+  /** The files below `/proc` and `/sys` that show a sandbox its own sizes (`lxcfs.ts`). */
   readonly shownDir: string
-  /** The socket of the private database: a folder beside `runDir`, which a boot and the driver empty. */
+  /** The folder with the socket of the private database, beside `runDir`, which the driver empties. */
   readonly databaseDir: string
   /** Where hostd takes connections. */
   readonly hostdSocket: string
   readonly cgroupRoot: string
-  /** Above those of what the host does for sandboxes (`cgroups/work-groups.ts`). */
+  /** The control group above those of the host's work for sandboxes (`cgroups/work-groups.ts`). */
   readonly workGroupRoot: string
-  /** The group of the private database: beside the others, which the driver removes with all that runs in them. */
+  /** The control group of the private database: beside the others, which the driver removes with all processes in them. */
   readonly databaseGroup: string
 
   constructor(dataDir: string) {
@@ -51,12 +51,12 @@ export class HostNames {
     this.databaseGroup = `${this.cgroupRoot}-db`
   }
 
-  /** The folder of a sandbox that a reboot empties: its root mount, socket, pid and configuration. */
+  /** The folder of a sandbox in `/run`: its root mount, socket, pid and configuration. */
   sandboxDir(sandboxId: string): string {
     return `${this.sandboxesDir}/${sandboxId}`
   }
 
-  /** Where the volume of this id is shown to the runtime. */
+  /** Where the OCI runtime finds the volume of this id. */
   volumeDir(sandboxId: string, volumeId: string): string {
     return `${this.sandboxDir(sandboxId)}/volumes/${volumeId}`
   }
@@ -69,7 +69,7 @@ export class HostNames {
     return `${this.guestDir(sandboxId)}/guest.sock`
   }
 
-  /** What the sandbox sees of its limits; see `host/limit-files.ts`. */
+  /** The files that show the sandbox its limits; see `host/limit-files.ts`. */
   limitsDir(sandboxId: string): string {
     return `${this.sandboxDir(sandboxId)}/limits`
   }

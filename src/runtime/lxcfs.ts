@@ -8,16 +8,16 @@ import { end, isAlive, type ProcessIdentity, startTicksOf } from './process.ts'
 
 const startTimeoutMs = 10_000
 const readTimeoutMs = 5_000
-/** Of one that runs: what sandboxes read at once must have been answered by then. */
+/** An lxcfs that answers no read for this long hangs: longer than the reads of all sandboxes at once take. */
 const hungTimeoutMs = 10_000
 const checkIntervalMs = 10_000
-/** A start waits so long for an answer, and takes the host's files without one. It reads some ten files one after the other. */
+/** A start that gets no answer within this time takes the host's files. It reads some ten files one after the other. */
 const quickMs = 100
-/** An answer says so long that it is quick. */
+/** After a quick answer lxcfs counts as quick for this long. */
 const quickForMs = 1_000
-/** After a start that has failed, or one end too many. */
+/** Pause before the next start, after a failed one or more than `endsMax` ends. */
 const retryMs = 60_000
-/** Ends within `endsWithinMs` after each of which it is started again. */
+/** lxcfs is started again after this many ends within `endsWithinMs`. */
 const endsMax = 5
 const endsWithinMs = 60_000
 const pollMs = 5
@@ -26,9 +26,9 @@ const folderBytes = 4096
 const folderInodes = 8
 
 /**
- * Files below `/proc` and `/sys` whose content lxcfs makes for each sandbox, so that programs choose sizes that fit it. `/proc/diskstats` is none of them: lxcfs
- * takes the names of the host's disks from it, so it stays hidden. Nor is `/proc/uptime`: programs subtract the start times of processes from
- * it, which the kernel counts from the machine's boot.
+ * Files below `/proc` and `/sys` whose content lxcfs makes for each sandbox, so that programs choose sizes that fit it. Left out are
+ * `/proc/diskstats`, in which lxcfs shows the names of the host's disks (it stays hidden), and `/proc/uptime`: programs subtract the
+ * start times of processes from it, which the kernel counts from the machine's boot.
  */
 export const shownFiles = [
   '/proc/cpuinfo',
@@ -40,7 +40,7 @@ export const shownFiles = [
 ] as const
 
 interface LxcfsOptions {
-  /** For this alone; made if absent. */
+  /** A folder for lxcfs alone; made if absent. */
   dir: string
   pidFile: string
   hostd: Hostd
@@ -48,9 +48,9 @@ interface LxcfsOptions {
 }
 
 /**
- * The lxcfs of all sandboxes of one data directory, in a process session of its own, so that it outlives this process and is adopted by
- * the next. It is mounted over the files of the host, which sandboxes see at the same paths where it does not work. Memory that was saved
- * with the files of either is restored with those of the other.
+ * The lxcfs of all sandboxes of one data directory. It has a process session of its own, so it outlives this process and the next server
+ * adopts it. It is mounted over the files of the host: where it does not work, sandboxes see those at the same paths. So memory that was
+ * saved with the files of lxcfs can be restored with those of the host, and the other way round.
  *
  * `dir` is a shared mount: what is mounted below, also later, shows in the mount namespaces in which hostd starts the runtime.
  *
@@ -58,15 +58,15 @@ interface LxcfsOptions {
  *                       │         └── it does not start again, or ends too often ──┐
  *                       └── it does not start ──► the host's files ── a minute; ensure ──► works
  *
- * It answers the reads of all sandboxes in turn, so one with thousands of readers makes it slow. A start does not wait for that: it takes
- * the host's files, which are replaced later.
+ * lxcfs answers the reads of all sandboxes in turn, so a sandbox with thousands of readers makes it slow. A start does not wait then: it
+ * takes the host's files, which are replaced later.
  */
 export class Lxcfs {
   readonly #options: LxcfsOptions
   #process: ProcessIdentity | undefined
   /** Whose files are at `source`, as far as this process knows. */
   #shown: 'nobody' | 'lxcfs' | 'host' = 'nobody'
-  /** Why they are not those of lxcfs. */
+  /** Why lxcfs does not work; undefined while it works. */
   #reason: string | undefined = 'it has not been started'
   #retryAtMs = 0
   #endsMs: number[] = []
@@ -86,22 +86,22 @@ export class Lxcfs {
     return this.#reason
   }
 
-  /** Changes when what sandboxes have mounted is to be replaced. */
+  /** Grows when the files that running sandboxes have mounted must be replaced. */
   get generation(): number {
     return this.#generation
   }
 
-  /** The folder below which all of `shownFiles` are, always the same one. */
+  /** The folder that holds all of `shownFiles`. It never changes. */
   get source(): string {
     return `${this.#options.dir}/own`
   }
 
-  /** The folder with those of the host. */
+  /** The folder with the files of the host. */
   get #hostSource(): string {
     return `${this.#options.dir}/host`
   }
 
-  /** The folder below which the next start of a sandbox finds the files: `source`, or that of the host's while lxcfs is slow. */
+  /** The folder from which the next start of a sandbox takes the files: `source`, or that of the host's files while lxcfs is slow. */
   async sourceFor(sandboxId: string): Promise<string> {
     await this.ensure()
     this.#withHostFiles.delete(sandboxId)
@@ -110,7 +110,7 @@ export class Lxcfs {
     return this.#hostSource
   }
 
-  /** The generation of the files that a start finds now. One that no longer is, or never was, the present one is replaced. */
+  /** The generation of the files that a start takes now; 0 for the host's, which never counts as the present one. */
   generationFor(sandboxId: string): number {
     return this.#withHostFiles.delete(sandboxId) ? 0 : this.#generation
   }
@@ -130,7 +130,7 @@ export class Lxcfs {
     try {
       await this.#meminfo(hungTimeoutMs)
     } catch {
-      // One that has ended or hangs is for `ensure` and `check`.
+      // `ensure` and `check` deal with an lxcfs that has ended or hangs.
       return false
     }
     const nowMs = performance.now()
@@ -139,20 +139,20 @@ export class Lxcfs {
     return true
   }
 
-  /** Whether `source` has files that can be read, or is to be left alone for a while. */
+  /** Whether lxcfs runs, or its next start is not due yet. */
   get isFine(): boolean {
     if (this.#process !== undefined) return isAlive(this.#process)
     return this.#shown === 'host' && Date.now() < this.#retryAtMs
   }
 
-  /** Adopts the one that runs, or starts one. `reason` says why it does not work; it throws when even the host's files cannot be shown. */
+  /** Adopts a running lxcfs or starts one. A failure is told by `reason`; throws only when even the host's files cannot be shown. */
   async ensure(): Promise<void> {
     if (this.isFine) return
     this.#ensuring ??= this.#renew().finally(() => (this.#ensuring = undefined))
     await this.#ensuring
   }
 
-  /** Ends one that runs and answers no read, now and then; `ensure` starts another. */
+  /** Ends an lxcfs that hangs; `ensure` starts another. To be called often: it looks once in `checkIntervalMs`. */
   async check(): Promise<void> {
     const process = this.#process
     if (process === undefined || Date.now() - this.#checkedAtMs < checkIntervalMs) return
@@ -160,19 +160,19 @@ export class Lxcfs {
     try {
       await this.#meminfo(hungTimeoutMs)
     } catch (error) {
-      // Any other fault is one of the reader.
+      // Any other fault lies in the reader.
       const isHung = error instanceof CommandError && error.outcome === 'took too long'
       if (!isHung || process !== this.#process || !isAlive(process)) return
       this.#options.log('lxcfs answers nothing, it is ended')
-      // Whoever waits for an answer gets an error with its end.
+      // Pending reads of sandboxes fail when it ends.
       await end(process)
     }
   }
 
   /**
-   * Puts the files of `source` in the place of those that a running sandbox has mounted; `folders` are its control group. A file of the
-   * host that one of its processes has open stays as it is, since the memory of that process could not be saved afterwards. Returns whether
-   * all are replaced.
+   * Replaces the files that a running sandbox has mounted by those of `source`; `folders` are those of its control group. A file of the
+   * host that a process of the sandbox has open stays: otherwise the memory of that process could not be saved. Returns whether all
+   * are replaced.
    */
   async replaceIn({ pid, startTicks }: ProcessIdentity, folders: readonly string[]): Promise<boolean> {
     const said = await this.#options.hostd.runTool({
@@ -185,7 +185,7 @@ export class Lxcfs {
     return said.trim() !== 'held'
   }
 
-  /** Ends it. No sandbox runs. */
+  /** Ends lxcfs. No sandbox may run. */
   async close(): Promise<void> {
     await this.#stop()
     await unmountBelow(this.#options.dir)
@@ -199,7 +199,7 @@ export class Lxcfs {
       const running = before === 'nobody' ? await this.#answering() : undefined
       if (running === undefined) {
         if (before === 'lxcfs') this.#noteEnd()
-        // Its mount, if it has left one, answers nothing.
+        // A mount that a dead lxcfs has left answers nothing.
         await this.#stop()
       }
       await this.#makeFolder()
@@ -213,11 +213,11 @@ export class Lxcfs {
       this.#retryAtMs = Date.now() + retryMs
       this.#noteReason(messageOf(error))
     }
-    // What running sandboxes have is not known after a start of the server.
+    // After a start of the server nobody knows which files running sandboxes have mounted.
     if (this.#shown === 'lxcfs' || before !== 'host') this.#generation += 1
   }
 
-  /** Throws when there were too many. */
+  /** Throws after too many ends. */
   #noteEnd(): void {
     this.#endsMs = [...this.#endsMs.filter((endMs) => Date.now() - endMs < endsWithinMs), Date.now()]
     if (this.#endsMs.length > endsMax) throw new Error(`it has ended ${this.#endsMs.length} times within a minute`)
@@ -230,7 +230,7 @@ export class Lxcfs {
     this.#reason = reason
   }
 
-  /** The folder with the files of the host below both sources. */
+  /** Makes the folder, with the files of the host in both sources. */
   async #makeFolder(): Promise<void> {
     const { dir, hostd } = this.#options
     await mkdir(dir, { recursive: true })
@@ -240,7 +240,7 @@ export class Lxcfs {
     // A restore looks the files up as root of the sandbox.
     await chmod(dir, 0o711)
     for (const source of [this.source, this.#hostSource]) {
-      // By an lxcfs that is adopted.
+      // An lxcfs that is to be adopted is mounted there.
       if (await isMounted(source)) continue
       for (const name of ['proc', 'sys']) {
         const target = `${source}/${name}`
@@ -293,7 +293,7 @@ export class Lxcfs {
     }
   }
 
-  /** Read by another process: a file of a server that hangs holds its reader. */
+  /** Another process reads the file, since an lxcfs that hangs blocks its reader. */
   async #meminfo(timeoutMs: number): Promise<string> {
     return await this.#options.hostd.run(['head', '--bytes=4096', `${this.source}/proc/meminfo`], { timeoutMs })
   }
@@ -302,12 +302,12 @@ export class Lxcfs {
     const process = this.#process ?? (await this.#recorded())
     this.#process = undefined
     if (process !== undefined) await end(process)
-    // The host's files below stay: a sandbox that starts just now has one or the other.
+    // The host's files below stay, so that a sandbox that starts just now finds files in any case.
     while (await isMounted(this.source)) await this.#options.hostd.run(['umount', '--lazy', this.source])
     await rm(this.#options.pidFile, { force: true })
   }
 
-  /** The one of an earlier server, if its files can be read. */
+  /** The lxcfs of an earlier server, if it answers. */
   async #answering(): Promise<ProcessIdentity | undefined> {
     const process = await this.#recorded()
     if (process === undefined || !(await isMounted(this.source))) return undefined
@@ -320,7 +320,7 @@ export class Lxcfs {
     }
   }
 
-  /** The process of the pid file, if it is one of ours. */
+  /** The process of the pid file, if it runs with our arguments. */
   async #recorded(): Promise<ProcessIdentity | undefined> {
     const pid = Number((await readFile(this.#options.pidFile, 'utf8').catch(() => '')).trim())
     if (!Number.isSafeInteger(pid) || pid <= 1) return undefined

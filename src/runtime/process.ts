@@ -6,7 +6,7 @@ const endTimeoutMs = 10_000
 
 let currentBoot: string | undefined
 
-/** Names this boot of the machine; the next one has another. */
+/** The id of this boot of the machine. */
 export function bootId(): string {
   currentBoot ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
   return currentBoot
@@ -19,7 +19,7 @@ export interface ProcessIdentity {
   startTicks: number
 }
 
-/** Reads one small kernel file without yielding: hundreds of sandboxes are looked at in a few milliseconds. */
+/** Whether the process runs. Reads one kernel file without yielding, so a look at hundreds of sandboxes takes a few milliseconds. */
 export function isAlive({ pid, startTicks }: ProcessIdentity): boolean {
   const fields = statOf(pid)
   return fields[0] !== 'Z' && fields[0] !== 'X' && Number(fields[19]) === startTicks
@@ -41,8 +41,8 @@ function statOf(pid: number | 'self'): string[] {
 }
 
 /**
- * Ends a process and returns when it has ended, with all its children if it is the init of a pid namespace. With `graceMs`
- * it gets SIGTERM first and SIGKILL after that time.
+ * Ends a process and waits for its end. The init of a pid namespace takes all processes in it along. With `graceMs` the process
+ * gets SIGTERM first and SIGKILL after that time.
  */
 export async function end(identity: ProcessIdentity, graceMs = 0): Promise<void> {
   if (graceMs > 0 && isAlive(identity)) {

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 
 /**
- * A small file of the kernel, or of a folder that is read as a whole, without yielding: a read takes microseconds, and hundreds of turns
- * of the event loop take longer than hundreds of reads. Undefined when it cannot be read.
+ * Reads a small file of the kernel, or one of many that are read together, without yielding: a read takes microseconds, an iteration of the
+ * event loop takes longer. Undefined when the file cannot be read.
  */
 export function readNow(file: string): string | undefined {
   try {

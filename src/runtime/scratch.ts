@@ -1,4 +1,4 @@
-/** What one self-test works on and removes again. */
+/** The temporary folder of one self-test. */
 import { mkdtemp, readFile, realpath, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -17,7 +17,7 @@ export async function openScratch(parent: string = tmpdir()): Promise<Scratch> {
     path,
     defer: (argv) => void deferred.push(argv),
     async [Symbol.asyncDispose]() {
-      // A failure here is no news when the mount was never made; a mount that stays is reported below.
+      // Ignore a failure: perhaps the mount was never made. A mount that stays is reported below.
       for (const argv of deferred.reverse()) await run(argv).catch(() => undefined)
       // Never remove through a mount: the base image may lie behind it.
       const mounts = await readFile('/proc/self/mounts', 'utf8')

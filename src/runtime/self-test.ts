@@ -1,7 +1,7 @@
 import { defined } from '../lib/defined.ts'
 import { CommandError, messageOf, run } from './command.ts'
 
-/** One thing that Atoll needs, or can use, of this machine. */
+/** Checks one thing that Atoll needs, or can use, of this machine. */
 export interface HostCheck {
   name: string
   /** Without it the default runtime cannot work. */

@@ -3,16 +3,16 @@ import { availableParallelism, totalmem } from 'node:os'
 export const warmSandboxesPerCore = 5
 export const warmMemoryPercent = 2
 export const warmSandboxesMost = 64
-/** What an idle sandbox holds, with the kernel's part. */
+/** Memory of an idle sandbox, including the kernel's. */
 const warmSandboxBytes = 8 * 1024 * 1024
 
 export interface WarmPoolSize {
   count: number
-  /** What keeps it from being larger. */
+  /** Which bound decides the size. */
   boundBy: 'cores' | 'memory' | 'most'
 }
 
-/** How many sandboxes wait for an owner by default: a burst of creates in the time that a few cold starts take, in a small part of the memory. */
+/** Default number of warm sandboxes: enough for a burst of creates while a few cold starts run, in a small part of the memory. */
 export function defaultWarmPoolSize(cores = availableParallelism(), memoryBytes = totalmem()): WarmPoolSize {
   const byCores = warmSandboxesPerCore * cores
   const byMemory = Math.floor((memoryBytes * warmMemoryPercent) / 100 / warmSandboxBytes)

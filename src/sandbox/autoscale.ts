@@ -17,7 +17,7 @@ const samplesMax = 30
 
 /** What is known of one sandbox, in memory alone: a restart of the server begins anew. */
 export interface AutoscaleHistory {
-  /** Shares of its memory that were in use, the oldest first, one each look. */
+  /** Shares of its memory in use, one of each look, the oldest first. */
   shares: number[]
   /** When anybody last changed its memory, or a change failed. */
   changedMs: number
@@ -46,7 +46,7 @@ export function nextMemoryMb(
   const isQuiet = shares.length >= samplesMax && downSamples.every((count) => mean(shares, count) < downShare)
   const below = steps.findLast((step) => step < memoryMb)
   if (below === undefined || !isQuiet || sinceMs < downPauseMs) return undefined
-  // A quarter of 4096 is all of 1024: it would grow again at once.
+  // A quarter of 4096 MiB fills 1024 MiB: the sandbox would grow again at once.
   return (mean(shares, upSamples) * memoryMb) / below <= upShare ? below : undefined
 }
 
@@ -59,7 +59,7 @@ export interface AutoscalerOptions {
   running: () => readonly string[]
   sandbox: (sandboxId: string) => Promise<Sandbox | undefined>
   usage: (sandboxId: string) => Promise<SandboxUsage | undefined>
-  /** Gives a sandbox this memory, if it still runs and is to be autoscaled. Returns it as it is then. */
+  /** Gives a sandbox this memory if it still runs and is autoscaled. Returns its record. */
   change: (sandboxId: string, memoryMb: number) => Promise<Pick<Sandbox, 'memoryMb'>>
   log: Log
   /** Milliseconds of a monotonic clock. */
@@ -93,7 +93,7 @@ export class Autoscaler {
     await Promise.all(this.#looks.values())
   }
 
-  /** One look at all; resolves when its changes are made. */
+  /** Looks at all sandboxes once; resolves when the changes are made. */
   async look(): Promise<void> {
     const running = new Set(this.#options.running())
     for (const id of this.#histories.keys()) if (!running.has(id)) this.#histories.delete(id)

@@ -119,7 +119,7 @@ async function undo(
   if (isGone && volumes.length > 0) await store.detachVolumes(id)
 }
 
-/** Of a sandbox that has just started: what failed of the hooks of a fork. */
+/** Which hooks of a fork failed in a sandbox that has just started. */
 export function hookReason(
   driver: Pick<RuntimeDriver, 'hookFailure'>,
   id: string,

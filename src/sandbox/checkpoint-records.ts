@@ -37,15 +37,15 @@ export class CheckpointRecords {
     })
   }
 
-  /** Throws `quota_exceeded` where the organisation has no disk left. How much a checkpoint takes is known at its end. */
+  /** Throws `quota_exceeded` when the organisation has no disk left. The size of a checkpoint is known only at its end. */
   async insert(checkpoint: Checkpoint, creation?: Creation): Promise<void> {
     const { store, disk } = this.#context
     await disk.claimMb(checkpoint.orgId, 1, () => store.insertCheckpoint(checkpoint, creation))
   }
 
   /**
-   * Throws `quota_exceeded` where it is larger than the disk that the organisation has left, and removes its data. Returns undefined when
-   * it was deleted meanwhile.
+   * Sets a checkpoint to `ready`. Throws `quota_exceeded` when it is larger than the disk that the organisation has left, and then removes its
+   * data. Returns undefined when it was deleted meanwhile.
    */
   async setReady({ id, orgId }: Checkpoint, saved: SavedCheckpoint): Promise<Checkpoint | undefined> {
     const { store, driver, disk } = this.#context
@@ -56,7 +56,7 @@ export class CheckpointRecords {
     })
   }
 
-  /** Leaves `keepMax` of a kind. Failed ones go first, then the oldest, never the newest. */
+  /** Leaves `keepMax` of a kind. Deletes failed ones first, then the oldest, never the newest. */
   async removeOldest({ id, orgId, sandboxId, kind }: Checkpoint, keepMax: number): Promise<void> {
     await this.#creations.run(sandboxId, async () => {
       const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
@@ -67,7 +67,7 @@ export class CheckpointRecords {
     })
   }
 
-  /** With its data. */
+  /** Removes a checkpoint with its data. */
   async remove(checkpointId: string): Promise<void> {
     const { store, driver } = this.#context
     // The record goes first, so that no call can name it. The store remembers the id for the next start, in case of a crash here.

@@ -21,7 +21,8 @@ export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'd
 
 /**
  * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, or memory
- * that a wake from the disk has set aside. Those of images and of forks go with what needs them, and no retention policy counts them.
+ * that a wake from the disk has set aside. Checkpoints of images and of forks are deleted with what needs them, and no retention policy
+ * counts them.
  */
 export type CheckpointOwner = 'client' | 'image' | 'session' | 'wake'
 
@@ -130,9 +131,9 @@ export class Checkpoints {
   }
 
   /**
-   * Keeps the saved memory of a hibernated sandbox with a copy of its disk as a checkpoint of it, for the holder of its lock. Does nothing
-   * where there is no memory, or where an earlier call has kept it. Throws `conflict` at the limit of full checkpoints, and what the driver
-   * throws. After a failure, and after a crash and the next start, nothing of it is left.
+   * Keeps the saved memory of a hibernated sandbox, with a copy of its disk, as a checkpoint; for the holder of its lock. Does nothing without
+   * memory, or when an earlier call has kept it. Throws `conflict` at the limit of full checkpoints, and what the driver throws. A failure
+   * leaves nothing; what a crash leaves the next start removes.
    */
   async keepMemory(sandbox: Sandbox): Promise<void> {
     const { store, driver } = this.#context
@@ -146,7 +147,7 @@ export class Checkpoints {
       await this.#records.setReady(checkpoint, await this.#save(checkpoint))
     } catch (error) {
       await this.#records.remove(checkpoint.id)
-      // The driver found that the disk is newer than the memory, and dropped that.
+      // The driver found the disk newer than the memory, and dropped the memory.
       if (driver.hasMemory(sandbox.id)) throw error
     }
   }

@@ -6,7 +6,7 @@ export function refusedMemory(error: ServiceError): Required<Pick<Sandbox, 'reas
   return { reason: 'memory_not_restorable', reasonMessage: error.message }
 }
 
-/** The answer to each operation that would wake it. */
+/** The error of each operation that would wake such a sandbox. */
 export function memoryNotRestorable(sandboxId: string, why: string, cause?: unknown): ServiceError {
   const remedy = `wake sandbox ${sandboxId} with "memory": false to start it from its disk; its memory stays as a checkpoint`
   return new ServiceError('memory_not_restorable', `${why}; ${remedy}`, { cause })

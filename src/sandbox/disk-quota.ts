@@ -5,8 +5,8 @@ import type { SandboxStore } from './ports/sandbox-store.ts'
 const mebibyte = 1024 * 1024
 
 /**
- * The disk of each organisation: the sizes that its sandboxes, volumes and snapshots may fill, and what its
- * checkpoints and images hold. Check and record share the organisation's lock; otherwise concurrent calls would all find the last unit free.
+ * The disk of each organisation: the sizes that its sandboxes, volumes and snapshots may fill, and what its checkpoints and images hold.
+ * Check and record share the organisation's lock; otherwise concurrent calls would all find the last unit free.
  */
 export class DiskQuota {
   readonly #store: Pick<SandboxStore, 'diskUse'>
@@ -36,7 +36,7 @@ export class DiskQuota {
     })
   }
 
-  /** For a size in MB. */
+  /** Like `claim`, for a size in MB. */
   async claimMb<Result>(
     orgId: string,
     askedMb: number,

@@ -15,8 +15,8 @@ interface EndsContext extends Pick<LifecycleContext, 'guest' | 'log'> {
 const answerWaitMs = 5000
 
 /**
- * What the record says of a sandbox whose processes have ended unasked: by themselves, or in a transition that failed. Only its guest
- * knows whether it still runs.
+ * Records the ends of sandboxes that no client asked for: processes ended by themselves, or in a failed transition. Only the guest knows
+ * whether a sandbox still runs.
  *
  *     (runs) ── exit ──► ended ── recorded as `error`, or started again ──► (forgotten)
  */
@@ -33,7 +33,7 @@ export class Ends {
     return this.#ended.has(sandboxId)
   }
 
-  /** To be called when it has started again. */
+  /** To be called when the sandbox has started again. */
   forget(sandboxId: string): void {
     this.#ended.delete(sandboxId)
   }
@@ -69,8 +69,8 @@ export class Ends {
   }
 
   /**
-   * Records that a sandbox hibernates whose machine does so already. With a record that says it runs nobody could wake it, so the change is
-   * repeated until the database takes it.
+   * Records the hibernation of a sandbox whose machine hibernates already. Nobody could wake a sandbox whose record says that it runs, so the
+   * change is repeated until the database takes it.
    */
   async setHibernated(sandboxId: string, why: Pick<SandboxChange, 'reason' | 'reasonMessage'>): Promise<void> {
     const change = { status: 'hibernated', ...why } as const

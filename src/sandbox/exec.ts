@@ -32,9 +32,9 @@ export interface StartExec extends RunCommand, Pick<SpawnRequest, 'keep' | 'keep
   maxRunAfterDisconnectSeconds?: number
   /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
   internal?: boolean
-  /** What an image is to run: likewise not listed and no activity, but clients may reach its ports. */
+  /** A process that an image starts: not listed and no activity either, but clients may reach its ports. */
   ofImage?: boolean
-  /** Of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
+  /** Id of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
 }
 

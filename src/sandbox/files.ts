@@ -151,7 +151,7 @@ export class Files {
   }
 }
 
-/** A named user is one claim more, so a URL without a user never equals one with a user. */
+/** The signed claims. A user adds one, so the signature of a URL without a user never fits one with a user. */
 function claimsOf(operation: FileOperation, sandboxId: string, path: string, user: string | undefined): string[] {
   return [operation, sandboxId, path, ...(user === undefined ? [] : [user])]
 }

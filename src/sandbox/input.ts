@@ -28,7 +28,7 @@ export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
   const assertBytes = () => assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
   for (const [name, value] of Object.entries(envs)) {
     bytes += name.length + value.length + 2
-    // Before the rest of a text of megabytes is looked at. A character is one byte or more.
+    // Check early, before the rest of megabytes of text is read. A character is one byte or more.
     assertBytes()
     assertInput(envNamePattern.test(name), field, `has a name that is no environment variable: ${JSON.stringify(name)}`)
     assertInput(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL')
@@ -45,17 +45,17 @@ export function assertSigned(fault: SignatureFault | undefined): void {
   throw new ServiceError(fault, why)
 }
 
-/** Name or id, and a group behind a colon if wanted. */
+/** A name or id, optionally with a group behind a colon. */
 export const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 
-/** A user of the sandbox, which knows its names itself. */
+/** Checks the form of a user. The sandbox alone knows its users. */
 export function assertUser(user: string): void {
   assertInput(userPattern.test(user), 'user', 'must be a user name or id, and a group behind a colon if wanted')
 }
 
 const metadataBytesMax = 64 * 1024
 
-/** What a client may choose for a new sandbox, whatever it starts from. */
+/** Checks what a client chooses for a new sandbox, whatever it starts from. */
 export function assertNewSandbox(
   input: Omit<CreateSandbox, 'id' | 'image' | 'previewAuth'>,
   limits: SandboxLimits,
@@ -74,7 +74,7 @@ export function assertNewSandbox(
 
 const pathBytesMax = 4096
 
-/** An absolute path as the sandbox sees it; its own root bounds it, so `..` is harmless and left to the sandbox. */
+/** Checks that a path is absolute. `..` is harmless, as the root of the sandbox bounds every path. */
 export function assertPath(path: string, field = 'path'): void {
   assertInput(path.length <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
   assertInput(path.startsWith('/'), field, 'must be an absolute path')

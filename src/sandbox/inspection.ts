@@ -1,7 +1,7 @@
 import type { Lifecycle } from './lifecycle.ts'
 import type { Listener, SystemProcess } from './ports/guest.ts'
 
-/** What runs and listens in a sandbox, whoever started it. Each method wakes the sandbox, as only its guest knows. */
+/** Lists what runs and listens in a sandbox, whoever started it. Each method wakes the sandbox, since only its guest knows. */
 export class Inspection {
   readonly #lifecycle: Lifecycle
 

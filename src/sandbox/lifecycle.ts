@@ -33,13 +33,13 @@ import { Wakes } from './wake.ts'
 export interface LifecycleContext {
   store: SandboxStore
   driver: RuntimeDriver
-  /** Its connections, and what is collected from it, are charged to the organisation; without one to nobody. */
+  /** The guest of a sandbox. Its connections and collected answers are charged to the organisation; without one to nobody. */
   guest: (sandboxId: string, orgId?: string) => Guest
   bus: EventBus
   log: Log
   limits: SandboxLimits
   disk: DiskQuota
-  /** Most sandboxes that are started before anyone creates them. Default: none. */
+  /** Most warm sandboxes. Default: none. */
   warmSandboxesMax?: number
 }
 
@@ -114,7 +114,7 @@ export class Lifecycle {
     })
   }
 
-  /** Likewise for work whose result uses the sandbox too: it counts as activity until the work fails or `release` is called. */
+  /** Like `use`, for work whose result uses the sandbox too: counts as activity until the work fails or `release` is called. */
   async useOn<Result>(
     orgId: string,
     sandboxId: string,
@@ -228,7 +228,7 @@ export class Lifecycle {
     const { driver, store } = this.#context
     await this.#transitions.run(sandboxId, async () => {
       await driver.delete(sandboxId)
-      // Not before: nothing may write a volume that others can have.
+      // Only after the machine is gone: it must not write a volume that others can have.
       if ((await this.read(sandboxId)).volumes.length > 0) await store.detachVolumes(sandboxId)
     })
   }
@@ -242,7 +242,7 @@ export class Lifecycle {
     })
   }
 
-  /** Changes fields of one that is not stopped by what they are: no resize and no transition comes between. */
+  /** Changes fields of a sandbox that is not stopped, by their present values. No resize and no transition comes between. */
   async changeAlone(sandboxId: string, decide: (sandbox: Sandbox) => Omit<SandboxChange, 'status'>): Promise<Sandbox> {
     return await this.#transitions.withoutTransitions(sandboxId, async () => {
       const sandbox = await this.read(sandboxId)
@@ -297,7 +297,7 @@ export class Lifecycle {
     return sandbox?.status === 'stopped' || sandbox?.status === 'error' ? notUsable(sandbox) : error
   }
 
-  /** Of any organisation without one. Throws `not_found`. */
+  /** Reads a sandbox, without `orgId` of any organisation. Throws `not_found`. */
   async read(sandboxId: string, orgId?: string): Promise<Sandbox> {
     const sandbox = await this.#context.store.sandbox(sandboxId, orgId)
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)

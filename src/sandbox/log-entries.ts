@@ -70,7 +70,7 @@ export function previewEntry({ sandboxId, port }: Pick<Preview, 'sandboxId' | 'p
   return { type: 'sandbox.preview_url.changed', subject: sandboxId, sandboxId, data: { port, url } }
 }
 
-/** Of a checkpoint that has become what it is now. */
+/** The entries of a checkpoint whose status has just become what it is. */
 export function checkpointEntries({ id, sandboxId, name, kind, status, error: message }: Checkpoint): LogEntry[] {
   const of = { subject: id, sandboxId }
   const data = { checkpointId: id, name, kind }

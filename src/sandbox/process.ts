@@ -4,8 +4,8 @@ import { defined } from '../lib/defined.ts'
 import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
 
 /**
- * An exec session or a terminal of a client, what an image has started, or an internal process such as an agent or a patch. The prefix of its
- * id tells.
+ * An exec session or a terminal of a client, a process that an image has started, or an internal one such as an agent or a patch. The prefix of
+ * a process id tells its kind.
  */
 export type ProcessKind = 'exec' | 'pty' | 'image' | 'internal'
 
@@ -15,7 +15,7 @@ export function processKind(processId: string): ProcessKind {
   return processId.startsWith('im-') ? 'image' : 'internal'
 }
 
-/** Whether a client started processes of this kind: they are its activity, and begin as the image says. */
+/** Whether clients start processes of this kind. These count as activity, and start with the defaults of the image. */
 export function isOfClient(kind: ProcessKind): boolean {
   return kind === 'exec' || kind === 'pty'
 }
@@ -33,7 +33,7 @@ export function assertKind(processId: string, kind: ProcessKind): void {
   throw new ServiceError('not_found', `no ${noun} ${processId}`)
 }
 
-/** The last activity of client processes: infinity while one runs, 0 when none is known. Others do not count. */
+/** The last activity of client processes: infinity while one runs, 0 when none is known. Processes of other kinds do not count. */
 export function clientsActiveAtMs(processes: readonly ProcessInfo[]): number {
   const ofClients = processes.filter((process) => isOfClient(processKind(process.id)))
   if (ofClients.some((process) => process.running)) return Infinity

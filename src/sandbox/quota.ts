@@ -8,8 +8,8 @@ export const defaultSandboxLimits = {
   /** Sandboxes of one organisation in `creating` or `running`. */
   runningSandboxesMax: 200,
   /**
-   * Boots, wakes, dumps and restores of one organisation at a time; more wait. Keep it below what the runtime does for all, so that
-   * slow work of one organisation leaves capacity to others.
+   * Boots, wakes, dumps and restores of one organisation at a time; others wait. Keep it below the number that the runtime does for all, so
+   * that slow work of one organisation leaves capacity to others.
    */
   startsAtOnce: Math.max(3, 2 * availableParallelism() - 1),
   timeoutSecondsMax: 2_592_000,
@@ -18,7 +18,7 @@ export const defaultSandboxLimits = {
   memoryMbMax: 65_536,
   diskMbMin: 64,
   diskMbMax: 1_048_576,
-  /** Of one organisation, all together; see `DiskQuota`. */
+  /** Disk of one organisation; see `DiskQuota`. */
   // Beyond any pool: an installation of one organisation is bounded by its pool, whose disks take only what is written.
   diskMbPerOrganisationMax: 67_108_864,
   /** What a sandbox reads, and what it writes, of its disk and volumes each second. */

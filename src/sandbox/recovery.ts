@@ -164,7 +164,7 @@ async function hibernateReturned(store: SandboxStore, id: string): Promise<void>
 const noReason = { reason: undefined, reasonMessage: undefined } as const
 const readyAgain = { status: 'ready', error: undefined } as const
 
-/** Likewise for a checkpoint. Without a known source it gets the id of a sandbox that does not exist. */
+/** Records a checkpoint that is back from quarantine. Without a known source it gets the id of a sandbox that does not exist. */
 export async function readmitCheckpoint(
   store: SandboxStore,
   orgId: string,

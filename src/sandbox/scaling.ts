@@ -31,7 +31,7 @@ type SettingsChange = Pick<SandboxChange, 'isAutoscaled' | 'isScalingLocked' | '
 
 const mebibyte = 1024 * 1024
 const memoryMbPerCpu = 4096
-/** A hundredth would leave a guest too slow to answer in time. */
+/** With a hundredth of a CPU a guest would answer too late. */
 const cpuPercentMin = 10
 /** What a sandbox keeps above the memory that it needs now. */
 const oomFloorFactor = 1.05
@@ -66,13 +66,13 @@ export class Scaling {
     return { sandbox, wasAutoscaled }
   }
 
-  /** Likewise, but with CPU, and autoscale stays on. */
+  /** Like `scale`, but changes CPU too, and autoscale stays on. */
   async limit(orgId: string, sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
     return await this.#change(orgId, sandboxId, (now) => this.#sizesOf(now, wanted))
   }
 
-  /** Likewise for a caller inside the sandbox, whose call is no activity. Throws `conflict` while it does not run. */
+  /** Like `limit`, for a caller inside the sandbox, whose call is no activity. Throws `conflict` while the sandbox does not run. */
   async limitFromInside(sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
     this.#assertWanted(wanted)
     return await this.#resize(sandboxId, (now) => {
@@ -118,7 +118,7 @@ export class Scaling {
     const sandbox = await lifecycle.read(sandboxId, orgId)
     assertUnlocked(sandbox)
     const resize = () => this.#resize(sandboxId, sizes)
-    // What a shrinking sandbox needs is known when it runs; memory beyond the record's comes back once the record has grown.
+    // Only a running sandbox tells what it needs, so wake one that shrinks. Growth comes before the wake, whose memory may need it.
     if (sandbox.status !== 'hibernated' || sizes(sandbox).memoryMb < sandbox.memoryMb) {
       return await lifecycle.use(orgId, sandboxId, resize)
     }
@@ -139,7 +139,7 @@ export class Scaling {
         return change
       })
     } catch (error) {
-      // It has taken more since the measurement, or had not got all of its memory back by then.
+      // The sandbox has taken more since the measurement, or its saved memory was not all back then.
       if (!shrinks || !isServiceError(error, 'conflict')) throw error
       const floor = await this.#measureFloor(sandboxId)
       throw new ServiceError('oom_floor', error.message, {

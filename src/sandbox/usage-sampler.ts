@@ -7,7 +7,7 @@ export const samplesKeptMs = 3_600_000
 const samplesMax = samplesKeptMs / sampleIntervalMs
 /** Each look takes its share of the sandboxes, so that hundreds of them never cause a pause. */
 const lookIntervalMs = 250
-/** Over a shorter time the processor time says little. */
+/** Shortest time over which processor time says something. */
 const spanMsMin = 1000
 
 export interface UsageSample extends Omit<SandboxUsage, 'cpuUs' | 'processCount'> {
@@ -27,7 +27,7 @@ interface Series {
   /** Six numbers a sample, the oldest first: hundreds of sandboxes have 240 samples each. NaN is an unknown size. */
   values: number[]
   dueMs: number
-  /** When it last ran. */
+  /** When the sandbox last ran. */
   seenMs: number
   isMeasuring: boolean
   /** The measurement from which the next one counts processor time. */
@@ -37,8 +37,8 @@ interface Series {
 const columns = 6
 
 /**
- * The usage of running sandboxes in the last hour, in memory alone. The first measurement after a start or a wake is no sample: it is where
- * the processor time of the first one begins.
+ * The usage of running sandboxes in the last hour, in memory alone. The first measurement after a start or a wake is no sample: from it the
+ * processor time of the first sample counts.
  *
  *     closed ── open ──► open ── close ──► closed
  */
@@ -60,7 +60,7 @@ export class UsageSampler {
     this.#series.clear()
   }
 
-  /** To be called for a deleted sandbox. Those that rest keep their samples for the hour. */
+  /** To be called for a deleted sandbox. Hibernated ones keep their samples for the hour. */
   forget(sandboxId: string): void {
     this.#series.delete(sandboxId)
   }
@@ -88,7 +88,7 @@ export class UsageSampler {
     return samples
   }
 
-  /** What it uses now; processor time since the last sample. Undefined while it does not run. */
+  /** The usage of a sandbox now, with processor time since the last sample. Undefined while it does not run. */
   async readNow(sandboxId: string): Promise<(UsageSample & { processCount: number }) | undefined> {
     const usage = await this.#options.driver.usage(sandboxId)
     if (usage === undefined) return undefined
@@ -98,7 +98,7 @@ export class UsageSampler {
     return { at: new Date(atMs), cpuPercent, ...used }
   }
 
-  /** What it uses, with the processor time of the next `spanMs`. Undefined when it does not run until then. */
+  /** The usage of a sandbox, with processor time of the next `spanMs`. Undefined when it does not run until then. */
   async measureDuring(
     sandboxId: string,
     spanMs: number,
@@ -131,7 +131,7 @@ export class UsageSampler {
     }
     const share = Math.ceil((running.length * lookIntervalMs) / sampleIntervalMs) + 1
     const due = [...this.#series]
-      // Later than that is due after the system's clock was set back.
+      // A time further in the future is due too: the system's clock was set back.
       .filter(([, { seenMs, dueMs }]) => seenMs === now && (dueMs <= now || dueMs > now + 2 * sampleIntervalMs))
       .toSorted(([, one], [, other]) => one.dueMs - other.dueMs)
     for (const [id, series] of due.slice(0, share)) {
@@ -158,7 +158,7 @@ export class UsageSampler {
       series.values.push(atMs, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes)
       if (series.values.length > samplesMax * columns) series.values.splice(0, columns)
     } catch (error) {
-      // A gap in the samples; who uses the sandbox learns what is wrong.
+      // Leave a gap in the samples; calls that use the sandbox report what is wrong.
       this.#options.log.debug({ err: error, sandboxId: id }, 'the usage of a sandbox could not be measured')
     } finally {
       series.isMeasuring = false
@@ -170,7 +170,7 @@ function percentOf(last: Series['last'], { cpuUs }: SandboxUsage, atMs: number):
   if (last === undefined) return 0
   const spanMs = atMs - last.atMs
   if (spanMs < spanMsMin) return last.cpuPercent
-  // It was started anew meanwhile where the counter is lower.
+  // A lower counter is that of a sandbox that was started anew meanwhile.
   const usedUs = cpuUs >= last.cpuUs ? cpuUs - last.cpuUs : cpuUs
   return Math.round(usedUs / spanMs) / 10
 }

@@ -7,13 +7,13 @@ const mebibyte = 1024 * 1024
 const measuredSpanMs = 100
 
 interface UsageOfLimits extends Omit<SandboxUsage, 'cpuUs'> {
-  /** Of the CPU that it may use: 0 to 100. */
+  /** Share of the CPU that the sandbox may use: 0 to 100. */
   cpuPercent: number
   memoryLimitBytes: number
   diskLimitBytes: number
 }
 
-/** What sandboxes use and have used. Reading it wakes none and is no activity. */
+/** What sandboxes use and have used. A read wakes none and is no activity. */
 export class Usage {
   readonly #lifecycle: Lifecycle
   /** Measurements under way. */
@@ -23,7 +23,7 @@ export class Usage {
     this.#lifecycle = lifecycle
   }
 
-  /** Now, unless it does not run, and in the last hour, the oldest first. Throws `not_found`, and `unavailable` while its host does not answer. */
+  /** Usage now, if the sandbox runs, and in the last hour, oldest first. Throws `not_found`, and `unavailable` while its host does not answer. */
   async readRecent(orgId: string, sandboxId: string) {
     const { status, cpuCount, memoryMb, diskMb } = await this.#lifecycle.read(sandboxId, orgId)
     const { usage } = this.#lifecycle
@@ -32,7 +32,7 @@ export class Usage {
     return { now: used && { ...used, ...limits }, samples: usage.readSamples(sandboxId) }
   }
 
-  /** Takes a tenth of a second; concurrent calls for one sandbox share it. Throws `conflict` when it does not run until then. */
+  /** Measures for a tenth of a second; concurrent calls for one sandbox share this. Throws `conflict` when the sandbox does not run until then. */
   async measure(sandbox: Sandbox): Promise<UsageOfLimits> {
     const { id } = sandbox
     const measured = this.#measurements.get(id) ?? this.#measure(sandbox).finally(() => this.#measurements.delete(id))

@@ -6,11 +6,11 @@ const pathBytesMax = 1024
 const segmentBytesMax = 255
 // eslint-disable-next-line no-control-regex
 const controlPattern = /[\u0000-\u001f\u007f]/
-/** What the host itself mounts, and the folders around that: a mount above another hides it, and memory could not be saved. */
+/** Folders with mounts of the host: a volume over one would hide it, and memory could not be saved. */
 const ownFolders = ['/proc', '/sys', '/dev', '/.atoll'] as const
 const ownFiles = ['/etc/hosts', '/etc/hostname', '/etc/resolv.conf', '/etc/machine-id'] as const
 
-/** Of a volume or a snapshot. */
+/** Checks the name of a volume or a snapshot. */
 export function assertVolumeName(name: string, field: string): void {
   const rule = 'must be 1 to 63 of a-z 0-9 _ . -, and begin with a letter or digit'
   assertInput(namePattern.test(name), field, rule)

@@ -182,7 +182,7 @@ export class Volumes {
           () => driver.snapshotVolume(volumeId, snapshot.id),
           () => store.insertVolumeSnapshot(snapshot, creation),
         )
-      // A snapshot shares nothing with its volume once all of that has been written anew.
+      // Claim the whole size: a snapshot shares nothing with a volume that has been written anew.
       await disk.claimMb(orgId, sizeMb, make)
       return snapshot
     })
@@ -215,7 +215,7 @@ export class Volumes {
     return volumes
   }
 
-  /** The same for a sandbox that starts from a checkpoint and gets the volumes of its source. */
+  /** Like `resolve`, for a sandbox that starts from a checkpoint and gets the volumes of its source. */
   async resolveAgain(
     orgId: string,
     volumes: readonly CheckpointVolume[],
@@ -262,7 +262,7 @@ export class Volumes {
       await makeData()
       await insert()
     } catch (error) {
-      // The insertion may have happened all the same; the next start finds out.
+      // The row may have been inserted; the next start finds out.
       if (isServiceError(error, 'unavailable')) throw error
       await removeRemains(this.#context, id)
       throw error

@@ -17,7 +17,7 @@ interface WakesContext extends BootContext {
   ends: Ends
 }
 
-/** Wakes of hibernated sandboxes. Operations share the one under way, its failure included. */
+/** Wakes hibernated sandboxes. Concurrent operations share one wake, its failure included. */
 export class Wakes {
   readonly #context: WakesContext
   readonly #underWay = new Map<string, Promise<Sandbox>>()
@@ -38,7 +38,7 @@ export class Wakes {
     return await withinWakeDeadline(underWay ?? this.wake(sandboxId), limits.wakeWaitMs)
   }
 
-  /** Joins a wake that is under way; with a `start` of its own it waits for that to end. */
+  /** Joins a wake under way. With a `start` of its own a call waits for the end of that wake first. */
   async wake(
     sandboxId: string,
     { timeoutSeconds, start }: { timeoutSeconds?: number; start?: MachineStart } = {},
@@ -94,7 +94,7 @@ export class Wakes {
     })
   }
 
-  /** Memory that CRIU has refused is not tried again unasked: it would fail for ever. */
+  /** Throws for memory that CRIU has refused: without a request of the client it is not tried again, as it would fail for ever. */
   #assertNotRefused({ id, reason, reasonMessage }: Sandbox): void {
     if (reason !== 'memory_not_restorable' || !this.#context.driver.hasMemory(id)) return
     throw memoryNotRestorable(id, reasonMessage ?? 'its memory cannot be restored')

@@ -4,23 +4,23 @@ import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { RuntimeDriver, SandboxSpec } from './ports/runtime-driver.ts'
 
-/** Recycled before its uptime, the one thing that tells it from a sandbox of a cold start, reaches ten minutes. */
+/** A warm sandbox is removed after this time: only its uptime, which stays below ten minutes, tells it from one of a cold start. */
 const recycledAfterMs = 8 * 60_000
-/** A reserved one that nobody creates meanwhile is removed. */
+/** A reserved sandbox that nobody creates within this time is removed. */
 const reservedMs = 60_000
 const tendIntervalMs = 250
 const recycleIntervalMs = 2_000
-/** Shares of the machine's memory that must be available to add one, and to keep all. */
+/** Shares of the machine's memory that must be available to add a warm sandbox, and to keep them. */
 const freeShareToAdd = 0.1
 const freeShareToKeep = 0.05
 /** Creates of the last minutes decide what is kept warm. */
 const demandMs = 10 * 60_000
 const demandsMax = 256
-/** So many creates from a checkpoint make it worth a warm sandbox. */
+/** A checkpoint gets a warm sandbox after this many creates. */
 const oftenMin = 3
 const failurePauseMs = 1_000
 const failurePauseMsMax = 60_000
-/** None is added for so long after work of a client found no room. */
+/** No warm sandbox is added for this long after work of a client found no room. */
 const shortagePauseMs = 10_000
 
 /** What a sandbox is made from, and its sizes. A create with other sizes changes those of a warm one. */
@@ -28,9 +28,9 @@ export type WarmStart = Omit<SandboxSpec, 'id'>
 
 export interface WarmPoolOptions {
   driver: Pick<RuntimeDriver, 'prepare' | 'isPrepared' | 'delete'>
-  /** Most sandboxes that wait; 0: none. */
+  /** Most warm sandboxes; 0: none. */
   size: number
-  /** Kept warm from the start on, before any demand is known. */
+  /** What is kept warm before any demand is known. */
   first: WarmStart
   /** Whether clients wait for starts. */
   isBusy: () => boolean
@@ -52,11 +52,11 @@ interface WarmSandbox {
  *     (none) ── add ──► ready ── reserve ──► reserved ── take ──► (a sandbox like any other)
  *                         └── removed: old, lost, too many, memory short, image gone ──┘
  *
- * A warm sandbox has its final id: who creates a sandbox takes the id of one that suits. So nothing in it changes with its owner but
- * limits. No row knows it; the driver does (`RuntimeDriver.prepare`), and removes it at the next start after a crash.
+ * A warm sandbox has its final id, which a create takes over. So with its owner only its limits change. It has no row; the driver has its
+ * record (`RuntimeDriver.prepare`), and removes it at the next start after a crash.
  *
- * One is added at a time, and none while clients wait for starts. From full checkpoints none is made: their processes would run
- * before anybody wants them to.
+ * One is added at a time, and none while clients wait for starts. Full checkpoints get none: their processes would run before anybody wants
+ * them to.
  */
 export class WarmPool {
   readonly #options: WarmPoolOptions
@@ -86,7 +86,7 @@ export class WarmPool {
     this.#timer = setInterval(() => this.#tend(), tendIntervalMs).unref()
   }
 
-  /** Removes all. */
+  /** Removes all warm sandboxes. */
   async close(): Promise<void> {
     clearInterval(this.#timer)
     this.#closing?.abort()
@@ -95,14 +95,14 @@ export class WarmPool {
     await this.clear()
   }
 
-  /** How many wait, by the image or checkpoint that they come from. */
+  /** Numbers of warm sandboxes, by their image or checkpoint. */
   countReady(): Record<string, number> {
     const counts: Record<string, number> = {}
     for (const { start } of this.#listReady()) counts[keyOf(start)] = (counts[keyOf(start)] ?? 0) + 1
     return counts
   }
 
-  /** Reserves one that suits for the next minute and returns its id. */
+  /** Reserves a warm sandbox that suits for the next minute and returns its id. */
   reserve(start: WarmStart): string | undefined {
     if (this.#closing === undefined) return undefined
     if (this.#demands.push({ start, at: Date.now() }) > demandsMax) this.#demands.shift()
@@ -132,8 +132,8 @@ export class WarmPool {
   }
 
   /**
-   * Runs work of a client that needs addresses, disk and memory. Warm sandboxes take some of each: where the work finds no room it runs
-   * once more without them.
+   * Runs work of a client that needs addresses, disk and memory. Warm sandboxes take some of each, so work that finds no room runs again after
+   * they are removed.
    */
   async withRoom<Result>(work: () => Promise<Result>): Promise<Result> {
     const removals = this.#removals
@@ -142,13 +142,13 @@ export class WarmPool {
     } catch (error) {
       if (!isServiceError(error, 'no_capacity')) throw error
       const isCleared = await this.clear()
-      // Another caller may have removed some since this one found no room.
+      // Another caller may have removed warm sandboxes since this one found no room.
       if (!isCleared && this.#removals === removals) throw error
     }
     return await work()
   }
 
-  /** Removes all that are not reserved, and the one that starts. Returns whether there were any. */
+  /** Removes all that are not reserved, and the one that is starting. Returns whether there were any. */
   async clear(): Promise<boolean> {
     this.#pausedUntil = Math.max(this.#pausedUntil, Date.now() + shortagePauseMs)
     const filling = this.#filling
@@ -160,7 +160,7 @@ export class WarmPool {
     return filling !== undefined || removing.length > 0
   }
 
-  /** Adds what is missing and removes what has had its time. */
+  /** Adds missing warm sandboxes and removes old ones. */
   #tend(): void {
     if (this.#recycling === undefined && Date.now() - this.#recycledAt >= recycleIntervalMs) {
       this.#recycledAt = Date.now()
@@ -221,7 +221,7 @@ export class WarmPool {
     return this.#rankTargets().find(({ start, target }) => (counts[keyOf(start)] ?? 0) < target)?.start
   }
 
-  /** How many of each are to wait, the most wanted first: their shares of the latest creates. */
+  /** How many of each to keep warm, by their shares of the latest creates; the most wanted first. */
   #rankTargets(): { start: WarmStart; target: number }[] {
     const { size, first } = this.#options
     const since = Date.now() - demandMs
@@ -260,7 +260,7 @@ export class WarmPool {
     }
   }
 
-  /** One that cannot be removed now is tried again later, unless its id has an owner by then. */
+  /** Removes a warm sandbox. A failure is tried again later, unless the id has an owner by then. */
   async #remove(warm: WarmSandbox): Promise<void> {
     const { id } = warm
     if (!this.#warm.delete(id)) return

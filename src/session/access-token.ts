@@ -2,7 +2,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import type { Session } from './session.ts'
 
-/** What whoever holds a token may do: `read` looks, `steer` also sends messages, takes them back and interrupts. */
+/** What a token allows: `read` looks, `steer` also sends messages, takes them back and interrupts. */
 export type AccessScope = 'read' | 'steer'
 
 /** What a request with a token is about to do. `stream` is reading events, which goes on when the session has ended. */
@@ -72,7 +72,7 @@ export class AccessTokens {
     return { scope, sessionId, expiresAt: new Date(Number.parseInt(expiry, 36)) }
   }
 
-  /** The same secret signs URLs of files, whose texts begin otherwise. */
+  /** The secret also signs URLs of files; their signed texts begin differently. */
   #signature(text: string): string {
     return createHmac('sha256', this.#secret).update(`session token\0${text}`).digest('base64url')
   }

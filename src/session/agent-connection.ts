@@ -12,7 +12,7 @@ import { LineSplitter } from '../protocol/line-splitter.ts'
 
 /** Attachment events dealt with in one commit. */
 const batchEventsMax = 256
-/** Of what the agent process last wrote to its standard error, in characters, for the log. */
+/** Characters of the end of the agent's standard error output that are logged. */
 const stderrTailLength = 2000
 
 /** One line of the agent. Invalid lines count against its bounds; the first of an attachment is reported as an `error`. */

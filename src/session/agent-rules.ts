@@ -145,7 +145,7 @@ export class AgentRules {
     this.#effects.push({ type: 'set_timer', name: 'late_start', ms: this.#timings.agentStartMs })
   }
 
-  /** Its process has ended. */
+  /** The process of the agent has ended. */
   #lose(processId: string, detail: string): void {
     const { session } = this.#state
     if (session.agentProcessId !== processId) return

@@ -157,7 +157,7 @@ export async function deleteSandbox(
   await sandboxes.delete(orgId, sandboxId).catch(ignoreNotFound)
 }
 
-/** For the model gateway. The store has only its hash. */
+/** A token for the model gateway. The store has only its hash. */
 export function newGatewayToken(): string {
   return randomBytes(32).toString('base64url')
 }

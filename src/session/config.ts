@@ -26,7 +26,7 @@ export interface SessionConfig {
 
 /** Bounds of the session half, queues and agents included (`ATOLL_LIMITS`). */
 export const defaultSessionLimits = {
-  /** Of a prompt and of a message. */
+  /** Bytes of a prompt, and of a message. */
   messageBytesMax: 256 * 1024,
   systemPromptBytesMax: 1024 * 1024,
   skillFilesMax: 200,
@@ -39,9 +39,9 @@ export const defaultSessionLimits = {
   /** Lines of an agent process outside of turns, and `error`s among them, until a turn has ended. */
   idleLinesMax: 1000,
   idleErrorsMax: 20,
-  /** Of all stream events that a session ever has. */
+  /** Bytes of all stream events that a session ever has. */
   streamBytesMax: 1024 * 1024 * 1024,
-  /** Of all messages and session events of a session, which every answer about it holds; also of a page of sessions. */
+  /** Bytes of all messages and session events of a session, which every answer about it holds; also of a page of sessions. */
   historyBytesMax: 32 * 1024 * 1024,
   /** Agents that start at the same time, over all sessions: a start keeps a processor busy for about a second. */
   agentStartsAtOnce: Math.max(4, 2 * availableParallelism()),

@@ -12,7 +12,7 @@ import type { SessionStore } from './store.ts'
 interface ForkDeps {
   store: SessionStore
   forkCheckpoints: ForkCheckpoints
-  /** Of histories that are read. */
+  /** Yields between pages of histories. */
   pages: FairYield
 }
 
@@ -54,7 +54,7 @@ function copyOf(
     createdAt: now,
     updatedAt: now,
   }
-  // What came while the checkpoint was taken is the source's alone.
+  // Messages that came while the checkpoint was taken stay with the source.
   const messages = said.filter(({ state }) => state !== 'queued').map((message) => ({ ...message, id: newId('msg_') }))
   const event = startedEvent(`The session goes on from where ${source.id} stood.`, now)
   return { fork, messages, event }
@@ -135,7 +135,7 @@ export class ForkCheckpoints {
     return fork?.status === 'running' && fork.checkpointId === id
   }
 
-  /** With memory where possible, so that servers of the source run on in the fork; else of the disk alone. */
+  /** Takes a checkpoint, with memory where possible, so that servers of the source run on in the fork; else of the disk alone. */
   async #take({ orgId, sandboxId }: Session, { id, name }: { id: string; name: string }): Promise<Checkpoint> {
     const { checkpoints } = this.#deps.sandboxes
     const take = async (kind: CheckpointKind): Promise<Checkpoint> => {

@@ -73,7 +73,7 @@ export type ExportRecord =
   | { type: 'event'; event: SessionEvent }
   | { type: 'stream'; event: StreamEvent }
 
-/** Of stream events, of which one can be as long as a line of the agent. */
+/** Stream events per page; one can be as long as a line of the agent. */
 const pageStreamEvents = 16
 
 /**

@@ -27,7 +27,7 @@ export type OutputLimits = Pick<
 
 export const outputLimitCode = 'output_limit'
 const artifactsMax = 200
-/** Of all paths and summaries, in characters: a commit writes all of them, of which each can be three bytes. */
+/** Characters of all paths and summaries, each up to three bytes: a commit writes all of them. */
 const artifactCharactersMax = 40 * 1024
 
 /** Bytes of the JSON text, which is what a store keeps. */

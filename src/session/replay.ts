@@ -4,7 +4,7 @@ import { streamPageBytes, type SessionStore } from './store.ts'
 
 /** Events read at once, unless `streamPageBytes` ends the page before. */
 export const pageEvents = 32
-/** Of a character in UTF-8. */
+/** Most bytes of a UTF-16 code unit in UTF-8. */
 const characterBytesMax = 3
 /** Reads at a time for all replays: however many clients reconnect together, the store has time for writes. */
 const readsAtOnce = 2

@@ -93,9 +93,9 @@ function shortagePauseMs(failures: number, { details }: ServiceError, limits: Se
 interface Queue {
   readonly semaphore: Semaphore
   members: number
-  /** In a row; the pause grows with them. */
+  /** Failures in a row; the pause grows with them. */
   failures: number
-  /** Nobody tries before, on the clock of `performance`. */
+  /** The earliest next attempt, on the clock of `performance`. */
   notBefore: number
   /** What the last attempt met. */
   shortage?: ServiceError

@@ -11,9 +11,9 @@ export interface SessionState {
   turn: TurnState | undefined
   /** Messages that wait, oldest first. */
   queuedIds: readonly string[]
-  /** Of all its stream events. */
+  /** Bytes of all its stream events. */
   streamBytes: number
-  /** Of all its messages and session events. */
+  /** Bytes of all its messages and session events. */
   historyBytes: number
   idle: IdleOutput
   /** How often the artifacts have changed since the last turn ended; see `artifactWritesMax`. */
@@ -155,7 +155,7 @@ export interface TurnState {
 
 export const agentExitedCode = 'agent_exited'
 
-/** Of the text of one assistant message, in characters; the beginning of a longer one is kept. */
+/** Characters of one assistant message; of a longer one the beginning is kept. */
 const textLengthMax = 256 * 1024
 const pageEvents = 32
 

@@ -32,9 +32,9 @@ import type { SessionChange } from './store.ts'
  */
 const artifactWritesMax = 200
 const agentExitsMax = 3
-/** Of an error message in an event, in characters. */
+/** Characters of an error message in an event. */
 const errorLengthMax = 4000
-/** Of an answer for which the session has no room, in characters. */
+/** Characters that are kept of an answer for which the session has no room. */
 const cutAnswerLength = 1000
 const interruptedText = 'The turn was interrupted.'
 const restoredText = 'The sandbox was put back to a checkpoint; the session goes on from there.'

@@ -9,7 +9,7 @@ import { type Artifact, type Message, type Session, type SessionEvent, sessionCo
 import type { SessionStore } from './store.ts'
 
 interface ViewsContext extends Pick<SessionDeps, 'store' | 'sandboxes' | 'config'> {
-  /** Of histories that are read. */
+  /** Yields between pages of histories. */
   pages: FairYield
 }
 

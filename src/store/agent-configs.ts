@@ -7,9 +7,9 @@ import type { Instructions } from '../session/store.ts'
 import type { Database } from './schema.ts'
 import { jsonTexts, strictJson } from './text.ts'
 
-/** Per statement, whose time is limited: each can be megabytes. */
+/** Configurations per statement, whose time is limited: each can have megabytes. */
 const deleteBatchMax = 100
-/** Small, because each configuration can hold as many variables as fit into an environment. */
+/** Small, because each configuration can have a whole environment of variables. */
 const readBatchMax = 8
 
 export interface AgentConfigRow {
@@ -64,7 +64,7 @@ async function deleteUnusedBatch(db: Kysely<Database>): Promise<boolean> {
   })
 }
 
-/** By hash, without system prompt and skills, which can be megabytes. */
+/** Reads configurations by hash, without system prompt and skills, which can have megabytes. */
 export async function readAgentConfigs(
   db: Kysely<Database>,
   hashes: readonly string[],

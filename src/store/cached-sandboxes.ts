@@ -62,7 +62,7 @@ interface Pending {
   isStale: boolean
 }
 
-/** Values by key; the oldest entry is evicted first. What a read or write brings is kept unless a write of its key overlaps with it. */
+/** Values by key; the oldest entry is evicted first. The result of a read or write is kept unless a write of the same key overlaps with it. */
 class ReadCache<Value> {
   readonly #values = new Map<string, Value>()
   readonly #pending = new Map<string, Set<Pending>>()
@@ -76,7 +76,7 @@ class ReadCache<Value> {
     return this.#values.get(key) ?? (await this.#tracked(key, false, load, (value) => value))
   }
 
-  /** `valueOf` tells the written value from the result, where that has it. */
+  /** `valueOf` takes the written value from the result, if the result has it. */
   async write<Result>(
     key: string,
     work: () => Promise<Result>,

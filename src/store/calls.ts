@@ -10,8 +10,7 @@ export function callName(): string {
 }
 
 /**
- * The calls in flight of a store. `drain` refuses new calls and waits for these: none of
- * them may meet a closed pool.
+ * The calls in flight of a store. `drain` refuses new calls and waits for those in flight, so that none meets a closed pool.
  */
 export class Calls {
   readonly #check: () => void
@@ -38,7 +37,7 @@ export class Calls {
     }
   }
 
-  /** The same object with every method behind `run`, by the name of the object and its own. */
+  /** The same object with every method behind `run`, under the names of object and method. */
   guard<Port extends object>(name: string, port: Port): Port {
     return new Proxy(port, {
       get: (target, key, receiver): unknown => {

@@ -13,15 +13,15 @@ import { lenient, lenientJson, strict } from './text.ts'
 
 /** Well below PostgreSQL's 65 535 parameters per statement. */
 const insertRowsMax = 1000
-/** In characters: building a statement blocks the server's thread. */
+/** Bound of a statement in characters, as building one blocks the server's thread. */
 const insertTextMax = 512 * 1024
 
 type CommittedRow = HeadRow & { lastSequence: number }
 
 /**
- * The hot path of the event stream: one statement for what an agent says, and a transaction with one insert per kind of row where more is
- * to be written. It begins with the lock of the session's row, which serialises the commits of a session: sequence
- * numbers are dense and positions grow in commit order.
+ * The hot path of the event stream: one statement for what an agent says, otherwise a transaction with one insert per kind of row. Either
+ * begins with the lock of the session's row, which serialises the commits of a session: sequence numbers are dense and positions grow in
+ * commit order.
  */
 export function committer(db: Kysely<Database>, writer: LogWriter): SessionStore['commit'] {
   return async (sessionId, change) => {
@@ -55,7 +55,7 @@ export function committer(db: Kysely<Database>, writer: LogWriter): SessionStore
   }
 }
 
-/** Under the lock of the row, which the commit takes now. */
+/** Reads the activity of a session under the lock of its row, which the commit takes now. */
 async function activityOf(transaction: Transaction<Database>, sessionId: string): Promise<SessionActivity | undefined> {
   const query = transaction.selectFrom('sessions').select('activity').where('id', '=', sessionId).forUpdate()
   return (await query.executeTakeFirst())?.activity
@@ -69,7 +69,7 @@ function committed(row: CommittedRow | undefined) {
 
 type Update = SessionChange & { set: Updateable<SessionTable>; stream: readonly string[] }
 
-/** Updates the row of a session and appends `events`, the first of its new ones. The rows that are read are those that were updated. */
+/** Updates the row of a session and appends `events`, the first of its new ones. Returns the updated row. */
 async function updateAndAppend(
   db: Kysely<Database>,
   sessionId: string,

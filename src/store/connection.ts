@@ -4,7 +4,7 @@ import { ServiceError } from '../errors.ts'
 import { applicationName, DatabaseLock, type LockState } from './lock.ts'
 
 const connectTimeoutMs = 10_000
-/** On top of the server's own timeout: reached only when the server or the network is gone. */
+/** Added to the server's own timeout, so only reached when the server or the network is gone. */
 const answerGraceMs = 5_000
 /** After this silence the kernel probes the connection and closes a dead one. */
 const keepAliveMs = 10_000
@@ -17,7 +17,7 @@ const noTimeouts = `select set_config(name, case name when 'client_connection_ch
   from pg_settings where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout',
     'idle_in_transaction_session_timeout', 'client_connection_check_interval')`
 
-/** What the database held at one moment, for programs that read it by the number of the snapshot. */
+/** A snapshot of the database at one moment, for programs that read it by its id. */
 export interface ExportedSnapshot extends AsyncDisposable {
   databaseUrl: string
   /** For `pg_dump --snapshot`; valid until it is disposed of. */
@@ -42,7 +42,7 @@ export interface Backend {
 export const defaultStoreLimits = {
   /** Connections of the pool. One more has the lock, and one more runs the migrations of a start. */
   connectionsMax: 10,
-  /** Calls that wait for a connection; more are refused at once. */
+  /** Calls that may wait for a connection; further ones are refused at once. */
   waitingMax: 1000,
   /** A statement, and a transaction that does nothing, are ended after this time. */
   statementMs: 30_000,
@@ -81,7 +81,7 @@ export async function postgresBackend(
   }
 }
 
-/** A pool that refuses whoever would wait behind `waitingMax` others. */
+/** A pool that refuses callers when `waitingMax` others wait. */
 function withBoundedQueue(pool: pg.Pool, waitingMax: number): PostgresPool {
   return {
     async connect() {
@@ -109,13 +109,13 @@ function unlimitedDialect(databaseUrl: string): Dialect {
   })
 }
 
-/** A connection of its own holds the snapshot: without limits of time, as the dump may take long. */
+/** Exports a snapshot. A separate connection without timeouts holds it, as the dump may take long. */
 async function exportSnapshot(databaseUrl: string): Promise<ExportedSnapshot> {
   const client = new pg.Client({
     connectionString: databaseUrl,
     application_name: 'atoll backup',
     connectionTimeoutMillis: connectTimeoutMs,
-    // The caller keeps changes of sandboxes waiting.
+    // Changes of sandboxes wait for the caller.
     query_timeout: connectTimeoutMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: keepAliveMs,
@@ -146,12 +146,15 @@ function poolOf(config: pg.PoolConfig): pg.Pool {
     // An open store keeps the process alive only for its calls.
     allowExitOnIdle: true,
     types: {
-      getTypeParser: (oid, format) =>
-        oid === pg.types.builtins.INT8 ? Number : (pg.types.getTypeParser(oid, format) as (value: string) => unknown),
+      getTypeParser: (oid, format) => (oid === pg.types.builtins.INT8 ? Number : parserOf(oid, format)),
     },
   })
   // The next statement on a dead connection reports the failure. Without listeners these events would end the process.
   pool.on('error', () => undefined)
   pool.on('connect', (client) => client.on('error', () => undefined))
   return pool
+}
+
+function parserOf(oid: number, format: 'text' | 'binary' | undefined): (value: string) => unknown {
+  return pg.types.getTypeParser(oid, format) as (value: string) => unknown
 }

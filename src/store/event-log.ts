@@ -4,20 +4,20 @@ import { present } from './rows.ts'
 import type { Database, EventTable, SandboxTable } from './schema.ts'
 import { lenientJson } from './text.ts'
 
-/** Rows that one page looks at: a filter that fits none of them costs no more. */
+/** Rows that one page reads at most, also when the filter matches none. */
 const lookedAtMax = 10_000
 /** Rows per statement, so that other callers use the database in between. */
 const purgedAtOnce = 1000
-/** In characters. What a log says of an error is for people; the record has all of it. */
+/** Characters of an error in the log, which is for people; the record has all of it. */
 const messageLengthMax = 1000
 
-/** Adds what a transaction has to say about an organisation. */
+/** Adds entries of a transaction to the log of an organisation. */
 export type Note = (orgId: string, ...entries: readonly LogEntry[]) => void
 
 /**
- * Writes the log. Numbers come from one row per organisation, which is locked until the commit: who gets a number gets it after all that
- * have a lower one have committed or given it back, so readers see no gap and nothing appears behind them. The lock is taken by the last
- * statement of a transaction, so that it is held for the commit alone; that is also why transactions cannot wait for each other in a circle.
+ * Writes the log. Numbers come from one row per organisation, which is locked until the commit. So a transaction gets a number only after
+ * those with lower ones have committed or rolled back: readers see no gap, and nothing appears behind them. The last statement of a
+ * transaction takes the lock, so that the lock is held for the commit alone and transactions cannot wait for each other in a circle.
  */
 export class LogWriter {
   readonly #announce: (orgId: string) => void
@@ -38,7 +38,7 @@ export class LogWriter {
     }
     const result = await db.transaction().execute(async (transaction) => {
       const worked = await work(transaction, note)
-      // In one order in all transactions.
+      // All transactions lock organisations in the same order.
       const byOrganisation = [...noted].toSorted(([one], [other]) => (one < other ? -1 : 1))
       for (const [orgId, entries] of byOrganisation) {
         await sql`with counted as (${counted(orgId, entries)}) ${logged(orgId, entries)}`.execute(transaction)
@@ -49,7 +49,7 @@ export class LogWriter {
     return result
   }
 
-  /** The same in one statement, for a change of one sandbox whose entries are known before. Undefined when it changes none. */
+  /** Like `transaction`, in one statement, for a change of one sandbox whose entries are known before. Undefined when no row changes. */
   async statement(
     db: Kysely<Database>,
     change: UpdateQueryBuilder<Database, 'sandboxes', 'sandboxes', Selectable<SandboxTable>>,
@@ -105,7 +105,7 @@ function bounded(data: LogEntry['data']): LogEntry['data'] {
 export function eventLog(db: Kysely<Database>): EventLog {
   return {
     async page(orgId, { after, limit, filter }) {
-      // First: what is read below has all numbers up to this one.
+      // Read this first: the rows read below then have all numbers up to it.
       const { newest = 0, oldest } = (await ends(db, orgId)) ?? {}
       const lookedAt = Math.min(after + lookedAtMax, newest)
       const rows = await matching(db, orgId, filter)
@@ -162,7 +162,7 @@ function matching(db: Kysely<Database>, orgId: string, { types, sandboxId, sessi
   )
 }
 
-/** Looks at the oldest rows of an organisation and deletes from the first on: what is left has no gap. */
+/** Deletes the oldest rows of an organisation from the first on, so that the rest has no gap. */
 async function deleteOldest(
   db: Kysely<Database>,
   orgId: string,

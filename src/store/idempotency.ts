@@ -7,7 +7,7 @@ import { lenientJson, strict } from './text.ts'
 
 /** How long a key replays its response (docs/use/api.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
-/** Rows per statement, whose time is limited: each can have an answer of 64 KiB. */
+/** Rows per statement, whose time is limited: each can hold an answer of 64 KiB. */
 const purgedAtOnce = 1000
 /** Attempts of `begin` when a conflicting entry disappears concurrently. */
 const attemptsMax = 5

@@ -7,7 +7,7 @@ import { anyOf, cleared, ownedBy, present } from './rows.ts'
 import type { Database, ImageTable } from './schema.ts'
 import { lenientJson, strict, strictJson } from './text.ts'
 
-/** Of one page, which ends with the row that reaches the bytes. */
+/** Rows of one page, which ends earlier with the row that reaches its bytes. */
 const pageRowsMax = 100
 const pageBytes = 2 ** 20
 

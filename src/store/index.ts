@@ -1,6 +1,6 @@
 /**
- * The state of Atoll in PostgreSQL, on the private cluster of the data directory (`src/postgres/`) or on a server of yours: the store knows
- * no difference. Each noun has a file; `schema.ts` lists tables and columns.
+ * The state of Atoll in PostgreSQL. The store does not know whether that is the private cluster of the data directory (`src/postgres/`) or a
+ * server of yours. Each noun has a file; `schema.ts` lists tables and columns.
  */
 import { CamelCasePlugin, Kysely, sql, type Dialect, type LogEvent } from 'kysely'
 import { ServiceError } from '../errors.ts'
@@ -50,7 +50,7 @@ export interface Store extends AsyncDisposable {
   installation(): Promise<string | undefined>
   /** Assigns the database to an installation. Does nothing when it already belongs to one. */
   joinInstallation(id: string): Promise<void>
-  /** All that is committed now, for a backup. The caller disposes of it. Throws `unavailable`. */
+  /** Exports all that is committed now, for a backup. The caller disposes of the snapshot. Throws `unavailable`. */
   exportSnapshot(): Promise<ExportedSnapshot>
   /** Throws `unavailable` when the database does not answer. */
   ping(): Promise<void>
@@ -107,7 +107,7 @@ function kyselyOn<Tables>(dialect: Dialect, log?: (event: LogEvent) => void): Ky
   return new Kysely<Tables>({ dialect, plugins, ...defined({ log }) })
 }
 
-/** Logs slow statements, and what says that the database is damaged. Values are parameters, so the text of a statement has none of a client's. */
+/** Logs slow statements, and errors of a damaged database. Values are parameters, so the text of a statement holds none of a client. */
 function statementLog(slowMs: number, log = silentLog): (event: LogEvent) => void {
   return (event) => {
     const { queryDurationMillis: ms, query, level } = event
@@ -122,7 +122,7 @@ function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter): Sto
   const calls = new Calls(() => backend.check())
   let closed: Promise<void> | undefined
   const end = async () => {
-    // The connections do not keep the process alive, which must see their end.
+    // The connections do not keep the process alive, which must not end before they do.
     const alive = setInterval(() => undefined, 1000)
     try {
       await calls.drain()

@@ -12,13 +12,13 @@ export const databaseLockKey = 4_712_073_319
 const startWaitMs = 5000
 const retryMs = 250
 const endPollMs = 25
-/** How long a start waits for statements that it has ended. PostgreSQL ends one within milliseconds, unless the disk hangs or it is stopped. */
+/** How long a start waits for statements that it has cancelled. PostgreSQL ends one within milliseconds, unless it or the disk hangs. */
 const endWaitMsDefault = 10_000
-/** Of the connections that a store has beside the one of the lock. */
+/** `application_name` of a store's connections but the one of the lock. */
 export const applicationName = 'atoll'
 const connectTimeoutMs = 10_000
 const answerTimeoutMs = 10_000
-/** For PostgreSQL to close connections that nobody uses any more. */
+/** How long PostgreSQL may take to close connections that nobody uses any more. */
 export const closeTimeoutMs = 5_000
 /** PostgreSQL closes the connection of a dead machine after about 30 s of silence; this side detects it a little earlier. */
 const keepAliveMs = 10_000
@@ -55,7 +55,7 @@ export class DatabaseLock {
 
   /**
    * `changed` is called for every later change of state. Throws `unavailable`, also when another server has the database, and when a statement
-   * of an earlier one has not ended `endWaitMs` after it was told to.
+   * of an earlier server still runs `endWaitMs` after it was cancelled.
    */
   static async take(
     databaseUrl: string,
@@ -124,7 +124,7 @@ export class DatabaseLock {
     }
     if (state === 'held') {
       this.#holder = client
-      // It waits for ever, which must not keep the process alive.
+      // The connection waits for ever and must not keep the process alive.
       withUnref(client).unref()
       void ended.then(() => this.#lose(client))
     }
@@ -152,7 +152,7 @@ export class DatabaseLock {
   }
 }
 
-/** `pg` has it, and its types do not. */
+/** The types of `pg` lack this method. */
 function withUnref(client: pg.Client): pg.Client & { unref(): void } {
   return client as pg.Client & { unref(): void }
 }
@@ -165,8 +165,8 @@ async function tryLock(client: pg.Client): Promise<boolean> {
 }
 
 /**
- * Ends what a server that was killed has still running: PostgreSQL goes on with a statement whose client is gone, and it must not take effect
- * behind the back of this server.
+ * Ends statements of a killed server, with which PostgreSQL goes on although the client is gone: none may take effect while this server
+ * runs.
  */
 async function endOthers(client: pg.Client, waitMs: number): Promise<void> {
   const others = `from pg_stat_activity where datname = current_database() and application_name = $1 and usename = current_user`

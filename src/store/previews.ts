@@ -9,7 +9,7 @@ import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
 const settings = ['customHostname', 'authScheme', 'tokenHash'] as const
-/** A certificate and a proof belong to the host name and last as long. */
+/** The columns of certificate and proof keep their values only while the host name stays. */
 const sslStatusOfName = sql<SslStatus>`
   case when previews.custom_hostname is not distinct from excluded.custom_hostname
   then previews.ssl_status else excluded.ssl_status end`

@@ -32,7 +32,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
     return row && present(row)
   }
 
-  /** In one statement. Undefined when it is not as expected, or its parent must be read for the log. */
+  /** Updates in one statement. Undefined when the sandbox is not as expected, or the log needs its parent. */
   const updateExpected = async (expected: Sandbox, change: SandboxChange, set: Updateable<SandboxTable>) => {
     const { id, orgId, status, cpuCount, memoryMb, fromCheckpointId } = expected
     const after = { ...expected, ...change } as Sandbox
@@ -195,7 +195,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
 /** Fields whose changes the log has. */
 const logged = ['status', 'cpuCount', 'memoryMb'] as const
 
-/** Updates the row and returns it with what it was before, under its lock. */
+/** Locks and updates the row. Returns it with its former values. */
 async function updatedWithBefore(
   transaction: Transaction<Database>,
   id: string,

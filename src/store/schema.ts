@@ -15,13 +15,13 @@ import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent
  * `null` stands for an absent field. JSON columns are read parsed and written as text made by `text.ts`.
  */
 export interface Database {
-  /** One row. */
+  /** A table of one row. */
   installation: { id: string }
   organisations: Organisation & { isDefault: Generated<boolean>; createdAt: Generated<Date> }
   apiKeys: Parameters<OrganisationStore['insertApiKey']>[0]
   sandboxes: SandboxTable
   checkpoints: CheckpointTable
-  /** Those of which the driver may still have something. */
+  /** Checkpoints of which the driver may still have something. */
   deletedCheckpoints: { id: string }
   patches: Patch
   images: ImageTable
@@ -30,7 +30,7 @@ export interface Database {
   volumes: Row<Volume>
   volumeSnapshots: VolumeSnapshot
   volumeAttachments: VolumeAttachment
-  /** Those of which the driver may have something although no record does. */
+  /** Volumes of which the driver may have something although they have no row. */
   volumeRemains: { id: string }
   agentConfigs: AgentConfigTable
   sessions: SessionTable
@@ -91,14 +91,14 @@ export interface SessionTable extends Omit<Row<Session>, 'agentConfig' | 'artifa
   agentConfigHash: string
   /** The number of the newest stream event. */
   lastSequence: Generated<number>
-  /** Of the JSON texts of all its stream events. */
+  /** Bytes of the JSON texts of all its stream events. */
   streamBytes: Generated<number>
-  /** Of the JSON texts of all its messages and events. */
+  /** Bytes of the JSON texts of all its messages and events. */
   historyBytes: Generated<number>
 }
 
 interface PositionedTable {
-  /** Total order, drawn while the session's row is locked. */
+  /** A total order, taken while the session's row is locked. */
   position: Generated<number>
   sessionId: string
 }
@@ -121,7 +121,7 @@ export interface EventTable extends Omit<LogEvent, 'sandboxId' | 'sessionId' | '
   sessionId: string | null
   actorType: LogEvent['actor']['type']
   actorId: string | null
-  /** Those that the sandbox had. */
+  /** The tags of the sandbox at that time. */
   tags: Json<Record<string, string>> | null
   data: Json<LogEvent['data']>
 }

@@ -6,7 +6,7 @@ import type { LogWriter } from './event-log.ts'
 import { anyOf } from './rows.ts'
 import type { Database } from './schema.ts'
 
-/** Per statement: PostgreSQL cancels a statement after half a minute. */
+/** Bytes per statement, which PostgreSQL cancels after half a minute. */
 const batchBytesMax = 8 * 1024 * 1024
 const batchRowsMax = 1000
 /** The cost of a row beside its bytes. */

@@ -121,7 +121,7 @@ async function pageOf<Row>(
   return rows
 }
 
-/** All rows of several sessions, those of each in their order. */
+/** All rows of several sessions, in order within each. */
 async function rowsOf<Row>(
   db: Kysely<Database>,
   [table, columns]: PagedTable,

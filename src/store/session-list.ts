@@ -39,7 +39,7 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
   const rows = new Map<string, ShortRow>()
   for (const group of batches(items, ({ bytes }) => bytes, { sizeMax: bytesAtOnce })) {
     const ids = group.map(({ id }) => id)
-    // By their ids alone: with an order PostgreSQL might walk through all sessions of the organisation for them.
+    // By ids and without an order, for which PostgreSQL might read all sessions of the organisation.
     for (const row of await db.selectFrom('sessions').select(shortColumns).where('id', 'in', ids).execute())
       rows.set(row.id, row)
   }

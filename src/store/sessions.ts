@@ -118,7 +118,7 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
         .select('id')
         .where('status', '=', 'ended')
         .where('updatedAt', '<', endedBefore)
-        // So it is: an index knows this time alone.
+        // Implied by the other condition: the index has `created_at` alone.
         .where('createdAt', '<', endedBefore)
         .limit(limit)
         .execute()

@@ -77,7 +77,7 @@ test('lenient JSON: it reads as the value with lenient text in every key and val
   fc.assert(
     fc.property(anyJson, (value) => {
       const wanted = everyText(value, lenient)
-      // Of two keys that become the same one, objects keep one and texts both.
+      // When two keys become equal an object keeps one, and its text has both.
       fc.pre(namesIn(wanted) === namesIn(value))
       assert.equal(lenientJson(value), JSON.stringify(wanted))
     }),

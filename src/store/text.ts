@@ -21,7 +21,7 @@ export function lenientJson(value: object): string {
   return storable(JSON.stringify(value))
 }
 
-/** Text that is converted to JSON at a time. */
+/** Length of the text that is converted to JSON without yielding. */
 const pieceLength = 256 * 1024
 
 /** The text of `strictJson` for a record of texts, in pieces that are not much longer than `pieceLength`. */

@@ -1,4 +1,4 @@
-/** What a group may do with a disk each second, as far as the kernel charges it for that. */
+/** What a group may do with a disk each second, as far as the kernel charges the group. */
 export interface DiskRates {
   readBytes: number
   writeBytes: number
@@ -6,7 +6,7 @@ export interface DiskRates {
   writes: number
 }
 
-/** The same with the disk: its `major:minor`. */
+/** Rates with their disk, a `major:minor`. */
 export interface DiskBounds {
   device: string
   rates: DiskRates
@@ -28,13 +28,13 @@ const keysInV2 = {
   writes: 'wiops',
 } as const satisfies Record<keyof DiskRates, string>
 
-/** The rest of the line of a disk in a file of either version. */
+/** The line of a disk, without its number, in a file of either version. */
 export function lineOf(text: string, device: string): string | undefined {
   const line = text.split('\n').find((other) => other.startsWith(`${device} `))
   return line?.slice(device.length + 1)
 }
 
-/** `Infinity` for what has no bound. */
+/** Parses such a line; `Infinity` for what has no bound. */
 export function ratesOfLine(line: string | undefined): DiskRates {
   const rate = (key: string) => {
     const digits = new RegExp(String.raw`\b${key}=(\d+)`).exec(line ?? '')?.[1]

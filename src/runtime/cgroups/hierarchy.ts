@@ -8,7 +8,7 @@ import type { WorkLimits } from './work-groups.ts'
 /** The largest number of bytes in whole pages that version 1 can count, up to the size of a page. */
 const noLimitInV1 = 2 ** 63 - 65_536
 
-/** Of a group, in both versions. */
+/** The file of a group's processors in both versions. */
 export const processorsFile = 'cpuset.cpus'
 const heldGroup = 'held'
 /** The kernel's default. */
@@ -32,7 +32,7 @@ export interface GroupLimits {
 export abstract class CgroupHierarchy {
   /** Its mount point. */
   readonly path: string
-  /** Files of a group: the one that counts its ends for memory, and the one that freezes and thaws it (for a dump `hostd/src/process/freeze.rs` freezes). */
+  /** Files of a group: one counts kills for memory, one freezes and thaws (for a dump `hostd/src/process/freeze.rs` freezes). */
   protected abstract readonly oomFile: string
   protected abstract readonly freezer: { file: string; thawed: string; frozen: string }
 
@@ -40,10 +40,10 @@ export abstract class CgroupHierarchy {
     this.path = path
   }
 
-  /** Whether limits of memory have one of swap beside them. */
+  /** Whether groups have a limit of swap beside that of memory. */
   abstract countsSwap(): Promise<boolean | undefined>
 
-  /** Bytes that a group holds and the kernel cannot take back; undefined too where it refuses a limit below that by itself. */
+  /** Bytes that a group holds and the kernel cannot reclaim; undefined too where the kernel itself refuses a lower limit. */
   abstract heldBytes(group: string): Promise<number | undefined>
 
   /** Processor time that a group and those below it have used, in microseconds. Like `usedBytes` it reads without yielding. */
@@ -55,7 +55,7 @@ export abstract class CgroupHierarchy {
   /** The limits of a group that this tree has. Reads without yielding. */
   abstract limits(group: string): Partial<GroupLimits>
 
-  /** Makes groups below `root` ones whose use of disks can be bounded. False where this tree has no bounds, or does not let us. */
+  /** Lets groups below `root` have bounds of their use of disks. False where this tree has none, or does not let us. */
   abstract boundsDisks(root: string): Promise<boolean>
 
   /** The rates of a group on a disk; undefined where it has none. Reads without yielding. */
@@ -64,13 +64,13 @@ export abstract class CgroupHierarchy {
   /** Bytes that a group has read from a disk and written to it, as they count for its rates. */
   abstract diskBytes(group: string, device: string): number | undefined
 
-  /** Does nothing where the group has no rates. */
+  /** Sets the rates of a group. Does nothing where it can have none. */
   abstract setDiskRates(group: string, bounds: DiskBounds): Promise<void>
 
-  /** Makes groups below `root` ones that have processors of their own. False where this tree has none, or does not let us. */
+  /** Lets groups below `root` have processors of their own. False where this tree has none, or does not let us. */
   abstract dividesProcessors(root: string): Promise<boolean>
 
-  /** The processors that groups below `root` may have: those online, as far as `root` and all groups above it have them. */
+  /** The processors that groups below `root` may have: those online that `root` and all groups above it have. */
   abstract processorsBelow(root: string): number[]
 
   /** Whether groups can be frozen. */
@@ -79,7 +79,7 @@ export abstract class CgroupHierarchy {
   /** Whether groups can limit processes. */
   protected abstract countsProcesses(): Promise<boolean>
 
-  /** Makes a group whose processes and threads, with those in groups below it, are `most` at a time, where they are counted. */
+  /** Makes a group and limits its processes and threads, with those in groups below it, to `most`, where they are counted. */
   async limitProcesses(group: string, most: number): Promise<void> {
     if (!(await this.countsProcesses())) return
     // Not `recursive`, which never returns where the hierarchy itself is hidden behind another mount.
@@ -133,7 +133,7 @@ export abstract class CgroupHierarchy {
     return count === undefined ? undefined : Number(count)
   }
 
-  /** A start thaws every running sandbox, of which hardly any is frozen. */
+  /** Thaws a group. Reads first: a server's start thaws every running sandbox, and hardly any is frozen. */
   async thaw(group: string): Promise<void> {
     if (!this.freezes) return
     const { file, thawed } = this.freezer
@@ -143,24 +143,24 @@ export abstract class CgroupHierarchy {
     await this.#letGo(group)
   }
 
-  /** Those that wait in a frozen group below for the hooks of a fork (`hold.rs`) come back, and go on. */
+  /** Moves processes that wait in a frozen group below for the hooks of a fork (`hold.rs`) back, so that they go on. */
   async #letGo(group: string): Promise<void> {
     const held = `${this.path}${group}/${heldGroup}`
     const members = readNow(`${held}/cgroup.procs`)
     if (members === undefined) return
-    // They stand still there, so none is added meanwhile.
+    // Frozen processes make no others, so the list is complete.
     for (const pid of members.split('\n').filter(Boolean)) {
       await writeFile(`${this.path}${group}/cgroup.procs`, pid).catch((error: NodeJS.ErrnoException) => {
         if (error.code !== 'ESRCH') throw error
       })
     }
-    // One whose last process is about to end goes with the sandbox.
+    // A group whose last process is about to end is removed with the sandbox.
     await rmdir(held).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT' && error.code !== 'EBUSY') throw error
     })
   }
 
-  /** Returns before all of its processes stand still. Harmless for a frozen group, or where there is none. */
+  /** Freezes a group. Returns before all processes stand still. Harmless for a frozen group, or where there is none. */
   async freeze(group: string): Promise<void> {
     if (!this.freezes) return
     const { file, thawed, frozen } = this.freezer
@@ -173,7 +173,7 @@ export function read(file: string): Promise<string | undefined> {
   return readFile(file, 'utf8').catch(() => undefined)
 }
 
-/** What a group uses without the fields `names` of its `memory.stat`. */
+/** Bytes that a group uses, less the fields `names` of its `memory.stat`. */
 export function usedWithout(usageFile: string, statFile: string, names: readonly string[]): number | undefined {
   const usage = readNow(usageFile)
   const stat = usage === undefined ? undefined : readNow(statFile)

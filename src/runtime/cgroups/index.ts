@@ -25,7 +25,7 @@ export interface GroupUsage {
 /** The control groups of this host, over all its hierarchies: of version 1, of version 2, or of both (hybrid). */
 export class Cgroups {
   readonly #hierarchies: readonly CgroupHierarchy[]
-  /** Which processors the groups of sandboxes have. Undefined where groups cannot have their own, or before `divideProcessors`. */
+  /** The processors of the groups of sandboxes. Undefined before `divideProcessors`, and where groups cannot have their own. */
   processors: Processors | undefined
 
   constructor(hierarchies: readonly CgroupHierarchy[]) {
@@ -48,7 +48,7 @@ export class Cgroups {
     return (await this.#first((hierarchy) => hierarchy.countsSwap())) ?? false
   }
 
-  /** Makes a group that has, with all groups below it, a share of the kernel's processes and threads, where those are counted. */
+  /** Makes a group and limits it, with all groups below it, to a share of the kernel's processes and threads, where those are counted. */
   async limitProcesses(group: string): Promise<void> {
     const settings = ['/proc/sys/kernel/pid_max', '/proc/sys/kernel/threads-max']
     const most = Math.min(...(await Promise.all(settings.map((path) => readFile(path, 'utf8')))).map(Number))
@@ -57,7 +57,7 @@ export class Cgroups {
     }
   }
 
-  /** Makes a group below `parent` with limits, and returns its folders in the hierarchies that have some of them. */
+  /** Makes a group below `parent` with limits. Returns its folders in the hierarchies that have some of these limits. */
   async makeLimited(parent: string, group: string, limits: WorkLimits): Promise<string[]> {
     const folders: string[] = []
     for (const hierarchy of this.#hierarchies) {
@@ -66,7 +66,7 @@ export class Cgroups {
     return folders
   }
 
-  /** Finds out whether groups below `parent` can have processors of their own, and which those have that are there. */
+  /** Sets `processors` if groups below `parent` can have processors of their own, with those that existing groups have. */
   async divideProcessors(parent: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {
       if (!(await hierarchy.dividesProcessors(parent))) continue
@@ -86,7 +86,7 @@ export class Cgroups {
     }
   }
 
-  /** Makes the use of disks by groups below `parent` one that can be bounded. False where the kernel has no bounds. */
+  /** Lets groups below `parent` have bounds of their use of disks. False where the kernel has none. */
   async boundDisks(parent: string): Promise<boolean> {
     for (const hierarchy of this.#hierarchies) if (await hierarchy.boundsDisks(parent)) return true
     return false
@@ -97,12 +97,12 @@ export class Cgroups {
     return firstOf(this.#hierarchies, (hierarchy) => hierarchy.diskRates(group, device))
   }
 
-  /** Bytes that a group has read from a disk and written to it, as far as they count for its rates. Version 1 counts once it has some. */
+  /** Bytes that a group has read from a disk and written to it, as they count for its rates. Version 1 counts only a group with rates. */
   diskBytes(group: string, device: string): number | undefined {
     return firstOf(this.#hierarchies, (hierarchy) => hierarchy.diskBytes(group, device))
   }
 
-  /** Whether what the kernel writes later, for processes that did not wait, counts for the rates of a group: in version 2. */
+  /** Whether writes of the page cache, which the kernel makes later, count for the rates of a group: in version 2 alone. */
   chargesWriteback(group: string): boolean {
     return this.#hierarchies.some(({ path }) => readNow(`${path}${group}/io.max`) !== undefined)
   }
@@ -128,9 +128,9 @@ export class Cgroups {
     return [...names]
   }
 
-  /** What a group uses, read without yielding. Undefined when there is none, or nothing counts it. */
+  /** What a group uses, read without yielding. Undefined when there is no such group, or no hierarchy counts. */
   usage(group: string): GroupUsage | undefined {
-    // A group of version 2 beside those of version 1 counts only the processes that it was given.
+    // A group of version 2 beside one of version 1 counts only the processes that were put into it.
     const cpuUs = Math.max(-1, ...this.#hierarchies.map((hierarchy) => hierarchy.cpuUs(group) ?? -1))
     const memoryBytes = Math.max(-1, ...this.#hierarchies.map((hierarchy) => hierarchy.usedBytes(group) ?? -1))
     if (cpuUs < 0 || memoryBytes < 0) return undefined
@@ -142,7 +142,7 @@ export class Cgroups {
     return { cpuUs, memoryBytes, processCount }
   }
 
-  /** The limits that are in force for a group, read without yielding; those that no hierarchy has are absent. */
+  /** The limits in force for a group, read without yielding. A limit that no hierarchy has is absent. */
   limits(group: string): Partial<GroupLimits> {
     return Object.assign({}, ...this.#hierarchies.map((hierarchy) => hierarchy.limits(group))) as Partial<GroupLimits>
   }
@@ -153,8 +153,8 @@ export class Cgroups {
   }
 
   /**
-   * Throws `conflict` when a group holds more memory than a new limit. Version 2 would kill its processes for that; version 1
-   * refuses such a limit itself, and is not asked here.
+   * Throws `conflict` when a group holds more memory than a new limit, for which version 2 would kill its processes. Version 1 refuses
+   * such a limit itself, so it is not asked here.
    */
   async assertMemoryFits(group: string, limitBytes: number): Promise<void> {
     const heldBytes = await this.#first((hierarchy) => hierarchy.heldBytes(group))
@@ -250,7 +250,7 @@ async function removeTree(folder: string): Promise<void> {
   throw new Error(`control group ${folder} cannot be emptied`)
 }
 
-/** Whether there were any. */
+/** Kills the processes in a folder. Returns whether there were any. */
 async function killMembers(folder: string): Promise<boolean> {
   const pids = await pidsIn(`${folder}/cgroup.procs`)
   for (const pid of pids) {

@@ -1,30 +1,30 @@
-/** The hierarchy that has processors, below the group of all sandboxes. Reads and writes are of a few bytes, and do not yield. */
+/** The hierarchy with the processors, below the group of all sandboxes. Its short reads and writes do not yield. */
 export interface ProcessorGroups {
-  /** Those that groups of sandboxes may be given, now: processors go offline, and come back. */
+  /** Processors that groups of sandboxes may have now: some go offline, and come back. */
   allowed(): number[]
-  /** Changes the processors of a group. Undefined: all. False: there is no such group. Throws what the kernel says against it. */
+  /** Changes the processors of a group; undefined: all. Returns false when there is no such group. Throws the kernel's error. */
   set(group: string, processors: readonly number[] | undefined): boolean
 }
 
-/** A group changes its processors when one of them has so many more groups than another. */
+/** A group moves from one processor to another that has at least this many fewer groups. */
 const unbalanced = 2
 
 /**
- * Which processors the control groups of sandboxes have, so that `sched_getaffinity`, and with it `nproc`, tells what a sandbox may use.
- * Each group gets those that the fewest groups have. Groups that may use every processor count nowhere.
+ * Divides the processors among the control groups of sandboxes, so that `sched_getaffinity`, and with it `nproc`, tells what a sandbox may
+ * use. Each group gets the processors that the fewest groups have. Groups that may use every processor do not count.
  */
 export class Processors {
   readonly #groups: ProcessorGroups
   readonly #given: Map<string, number[]>
 
-  /** `given`: what the groups have that an earlier server has left. */
+  /** `given`: the processors of groups that an earlier server has left. */
   constructor(groups: ProcessorGroups, given: ReadonlyMap<string, number[]> = new Map()) {
     this.#groups = groups
     this.#given = new Map(given)
   }
 
   /**
-   * Chooses for a group that may use `count` processors; of a fraction, the next whole number. It keeps what it has, as far as that is
+   * Chooses the processors of a group that may use `count` of them, rounded up. The group keeps those of its present ones that are still
    * allowed. Undefined: all, because there are no more. The caller applies the choice.
    */
   choose(group: string, count: number): number[] | undefined {
@@ -40,7 +40,7 @@ export class Processors {
     return chosen
   }
 
-  /** Whether a group has as many as it would get now. */
+  /** Whether a group has as many processors as it would get now, and all are still allowed. */
   has(group: string, count: number): boolean {
     const allowed = this.#groups.allowed()
     const wanted = Math.max(1, Math.ceil(count))
@@ -49,7 +49,7 @@ export class Processors {
     return has?.length === wanted && has.every((processor) => allowed.includes(processor))
   }
 
-  /** Chooses for an existing group, and gives it what was chosen. */
+  /** Chooses the processors of an existing group and applies the choice. */
   change(group: string, count: number): void {
     this.#groups.set(group, this.choose(group, count))
   }
@@ -59,7 +59,7 @@ export class Processors {
     this.#given.delete(group)
   }
 
-  /** Moves groups from processors that many have to those that few have: where sandboxes have ended, others would share a processor. */
+  /** Moves groups from busy processors to those that ended sandboxes have left. */
   balance(): void {
     const load = this.#load(this.#groups.allowed())
     for (const [group, has] of this.#given) {
@@ -73,14 +73,14 @@ export class Processors {
       const fewer = (load.get(most) ?? 0) - least[1]
       if (fewer < unbalanced) continue
       const changed = has.map((processor) => (processor === most ? least[0] : processor))
-      // One that is about to start has its own in its configuration.
+      // A sandbox that is about to start has its processors in its configuration already.
       if (!this.#isSet(group, changed)) continue
       this.#given.set(group, changed)
       load.set(most, (load.get(most) ?? 0) - 1).set(least[0], least[1] + 1)
     }
   }
 
-  /** Nobody asked for this change, so that a failure is no one's. */
+  /** Applies a change and returns whether that worked: nobody has asked for the change, so a failure is not thrown. */
   #isSet(group: string, processors: readonly number[]): boolean {
     try {
       return this.#groups.set(group, processors)
@@ -105,7 +105,7 @@ function compare(one: readonly number[], other: readonly number[]): number {
   return 0
 }
 
-/** The numbers in a list of the kernel, such as `0-3,8` (cpuset(7)); none of an empty one. */
+/** The numbers in a list of the kernel, such as `0-3,8` (cpuset(7)). */
 export function parseProcessors(text: string): number[] {
   return text
     .trim()
@@ -117,7 +117,7 @@ export function parseProcessors(text: string): number[] {
     })
 }
 
-/** The same as a list of the kernel. */
+/** Formats numbers as a list of the kernel. */
 export function formatProcessors(processors: readonly number[]): string {
   return processors.toSorted((one, other) => one - other).join(',')
 }

@@ -2,8 +2,8 @@ import type { Cgroups } from './index.ts'
 import type { WorkLimits } from './work-groups.ts'
 
 /**
- * The control group of a program that outlives the server. It is none of those that a driver removes with what runs in them: its owner alone
- * empties and removes it.
+ * The control group of a program that outlives the server. Drivers remove their groups with all processes in them; this one only its owner
+ * empties and removes.
  */
 export class ServiceGroup {
   readonly #cgroups: Cgroups
@@ -20,25 +20,25 @@ export class ServiceGroup {
     return this.#limits.memoryBytes
   }
 
-  /** Ends what is left in it and gives it its limits. Returns its folders, in whose `cgroup.procs` a process enters it. */
+  /** Kills what is left in the group and sets its limits. Returns its folders; a process enters the group by their `cgroup.procs`. */
   async open(): Promise<string[]> {
     await this.#cgroups.empty(this.#group)
     return await this.#cgroups.makeLimited('', this.#group, this.#limits)
   }
 
-  /** Whether a process is in it, under the present limits. */
+  /** Whether a process is in the group, and the group has the present limits. */
   async holds(pid: number): Promise<boolean> {
     const { memoryBytes, processes } = this.#cgroups.limits(this.#group)
     if (memoryBytes !== this.#limits.memoryBytes || processes !== this.#limits.processes) return false
     return (await this.#cgroups.members(this.#group)).includes(pid)
   }
 
-  /** How many of its processes the kernel has killed for memory since it was made. */
+  /** How many processes of the group the kernel has killed for memory since the group was made. */
   memoryKills(): Promise<number> {
     return this.#cgroups.oomKills(this.#group)
   }
 
-  /** Kills what runs in it. Harmless when there is none. */
+  /** Kills what runs in the group and removes it. Harmless when there is none. */
   async remove(): Promise<void> {
     await this.#cgroups.remove(this.#group)
   }

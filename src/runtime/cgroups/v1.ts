@@ -11,7 +11,7 @@ import type { WorkLimits } from './work-groups.ts'
 /** Fields of `memory.stat`, of a group and those below it: memory that the kernel reclaims before it kills a process. */
 const droppable = ['total_active_file', 'total_inactive_file']
 
-/** One or a few controllers of version 1 (cgroup-v1/*.rst). A limit of memory below what is held is refused with EBUSY. */
+/** One or a few controllers of version 1 (cgroup-v1/*.rst). It refuses a memory limit below what processes hold with EBUSY. */
 export class CgroupV1 extends CgroupHierarchy {
   protected readonly oomFile = 'memory.oom_control'
   protected readonly freezer = { file: 'freezer.state', thawed: 'THAWED', frozen: 'FROZEN' }
@@ -89,7 +89,7 @@ export class CgroupV1 extends CgroupHierarchy {
     }
   }
 
-  /** The OCI runtime gives each group that it makes the memory nodes of the one above. */
+  /** The OCI runtime gives each group that it makes the memory nodes of its parent. */
   async dividesProcessors(): Promise<boolean> {
     return this.#has('cpuset')
   }

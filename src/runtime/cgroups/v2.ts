@@ -10,7 +10,7 @@ import type { WorkLimits } from './work-groups.ts'
 /** Fields of `memory.stat`: memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 
-/** Version 2 (cgroup-v2.rst), alone or beside controllers of version 1. A limit of memory below what is held kills for it. */
+/** Version 2 (cgroup-v2.rst), alone or beside controllers of version 1. It kills processes for a memory limit below what they hold. */
 export class CgroupV2 extends CgroupHierarchy {
   protected readonly oomFile = 'memory.events'
   protected readonly freezer = { file: 'cgroup.freeze', thawed: '0', frozen: '1' }
@@ -18,7 +18,7 @@ export class CgroupV2 extends CgroupHierarchy {
 
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await this.#has('memory'))) return undefined
-    // The root has no limits; any group with one of memory shows whether there is one of swap.
+    // The root has no limits. Any group with a memory limit shows whether there is one of swap.
     for (const name of await readdir(this.path)) {
       if (await exists(`${this.path}/${name}/memory.max`)) return exists(`${this.path}/${name}/memory.swap.max`)
     }
@@ -95,12 +95,12 @@ export class CgroupV2 extends CgroupHierarchy {
     return parseProcessors(readNow(`${this.path}${root}/cpuset.cpus.effective`) ?? '')
   }
 
-  /** A container may not divide what it has; its own limit holds then. */
+  /** A container may not divide its own group, whose limit then holds. */
   protected async countsProcesses(): Promise<boolean> {
     return (await this.#has('pids')) && this.#divides('', 'pids')
   }
 
-  /** Groups below `root` have the files of the controller from here on, without which the OCI runtime starts nothing that is to have them. */
+  /** Gives groups below `root` the files of a controller, which the OCI runtime needs to set limits. Returns whether that worked. */
   async #dividesBelow(root: string, controller: string): Promise<boolean> {
     if (!(await this.#has(controller)) || !(await this.#divides('', controller))) return false
     const made = await mkdir(`${this.path}${root}`).then(

@@ -4,7 +4,7 @@ import type { Cgroups } from './index.ts'
 
 /** What one job of the host, or a program that serves all sandboxes, may use at a time. */
 export interface WorkLimits {
-  /** Without what the kernel can drop, such as the cache of files that it writes. */
+  /** Memory that the kernel can drop, such as the cache of written files, does not count. */
   memoryBytes: number
   /** Processors whose whole time it may use; absent for all. */
   processors?: number
@@ -26,9 +26,9 @@ export class OutOfMemory extends Error {
 /** Runs programs of one job in its group. Both throw `OutOfMemory`, and what `run` throws. */
 export interface Job extends Pick<HostTool, 'runTool'> {
   run(argv: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
-  /** The folders of the group, for who starts a program in it otherwise. */
+  /** The folders of the group, for a caller that starts a program in it by other means. */
   groups: readonly string[]
-  /** Whether the limit of memory is the cause of its failure. */
+  /** The error to throw if the memory limit has caused the failure `cause`. */
   outOfMemory(cause: unknown): Promise<OutOfMemory | undefined>
 }
 
@@ -42,8 +42,8 @@ interface WorkGroupsOptions {
 }
 
 /**
- * Control groups for work that the host does for a tenant, whose input decides how much that takes. A group is used by one job after the
- * other: the kernel keeps a removed one as long as the cache of a file is charged to it. A driver removes what another has left.
+ * Control groups for work that the host does for a tenant, whose input decides what the work takes. Jobs use a group one after the other:
+ * the kernel keeps a removed group as long as the cache of a file is charged to it. A driver removes groups that another has left.
  */
 export class WorkGroups {
   readonly #options: WorkGroupsOptions
@@ -53,7 +53,7 @@ export class WorkGroups {
     this.#options = options
   }
 
-  /** `kind`: a name for groups of the same limits. Where the host has no control groups of memory, the work runs without. */
+  /** Runs work in a group. `kind` names groups of the same limits. Where the host has no memory control groups, the work runs without limits. */
   async use<Result>(kind: string, limits: WorkLimits, work: (job: Job) => Promise<Result>): Promise<Result> {
     let index = 0
     while (this.#used.has(`${kind}-${index}`)) index += 1
@@ -66,7 +66,7 @@ export class WorkGroups {
     }
   }
 
-  /** Ends what runs in them. */
+  /** Removes the groups with all processes in them. */
   async remove(): Promise<void> {
     const { cgroups, parent } = this.#options
     await cgroups.remove(parent)

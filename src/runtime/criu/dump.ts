@@ -18,18 +18,18 @@ import { faultOf } from './reason.ts'
 const dumpTimeoutMs = 120_000
 /** Longer than all attempts of `hostd/src/process/freeze.rs`. */
 const freezeTimeoutMs = 60_000
-/** Files that were removed while they are open are kept up to this size each. */
+/** Largest removed but open file that CRIU saves. */
 const ghostFileLimit = '256M'
 const probeBytes = 1024 * 1024
 /** CRIU writes its statistics last, and only when the dump is complete. */
 const lastFile = 'stats-dump'
-/** Why what was saved would not come back; empty when it does. */
+/** The file that says why the saved memory cannot be restored; empty when it can. */
 const refusalFile = 'refused.log'
-/** Longer than a dump may take: the kernel lets go by itself of what a CRIU that was killed has held. */
+/** Longer than a dump may take. After this time the kernel itself releases packets that a killed CRIU has held. */
 const holdSeconds = dumpTimeoutMs / 1000 + 10
 const heldFile = 'held'
 const heldTable = 'dump'
-/** Anew, where a dump that was cut off has left one. */
+/** Replaces the table that a dump that was cut off has left. */
 const holdPackets = `nft -f - <<END
 table inet ${heldTable}
 delete table inet ${heldTable}
@@ -42,8 +42,8 @@ END
 const refusalCharsMax = 300
 
 /**
- * Of one dump. CRIU takes some 2 KB for each mapping of memory: 2 GB for a million. The images are cache, which the kernel writes out and
- * drops: a dump of more than this waits for the disk.
+ * Limits of one dump. CRIU takes some 2 KB for each mapping of memory: 2 GB for a million. The images are cache, which the kernel can drop
+ * once it is written, so a dump of more than this waits for the disk.
  */
 const dumpLimits = { memoryBytes: Math.max(2 * 1024 ** 3, totalmem() / 4), processors: 2, processes: 256 }
 
@@ -61,19 +61,19 @@ export interface DumpHost extends CriuHost {
 
 export interface Dump {
   criu: WorkingCriu
-  /** Path of `atoll-hostd`, which judges what was saved. */
+  /** Path of `atoll-hostd`, which checks whether the saved memory can be restored. */
   hostTool: string
   /** Absolute path of a folder that does not exist yet. */
   images: string
   /** Whether the processes go on; otherwise they end. */
   leaveRunning: boolean
-  /** Absolute paths of a subvolume and of the snapshot to take of it while the processes stand where the dump saw them. */
+  /** Absolute paths of a subvolume and of the snapshot to take of it before the processes go on. */
   snapshot?: { from: string; to: string }
 }
 
 /**
- * Saves the memory of a running sandbox. Its guest has no connections. Throws `conflict` with the reason when something in it
- * cannot be saved, `no_capacity` when the disk is full; the sandbox runs on then, and the caller removes the images.
+ * Saves the memory of a running sandbox, whose guest has no connections. Throws `conflict` with the reason when something in the sandbox
+ * cannot be saved, `no_capacity` when the disk is full; after an error the sandbox runs on, and the caller removes the images.
  */
 export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
   const { names, hostd, runtime, cgroups, work } = host
@@ -94,7 +94,7 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
         groups: job.groups,
       }
       await runtime.checkpoint(id, names.sandboxDir(id), options).catch(async (error: unknown) => {
-        // A CRIU that has lost its parent must not hold the sandbox.
+        // End a CRIU that has lost its parent and still holds the sandbox.
         await endCriu(hostd, [images])
         throw await refusal(names, images, (await job.outOfMemory(error)) ?? error)
       })
@@ -105,13 +105,13 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
 }
 
 /**
- * Freezes a sandbox where CRIU can attach to every thread in it; the caller thaws, after an error too. Throws `conflict` when
- * no such moment comes within a second or so: a dump would wait for one and hold the sandbox meanwhile.
+ * Freezes a sandbox at a moment at which CRIU can attach to every thread in it. The caller thaws, after an error too. Throws `conflict`
+ * when no such moment comes within a second or so: a dump would hold the sandbox until one comes.
  */
 async function freezeForDump({ hostd }: DumpHost, folders: readonly string[]): Promise<void> {
   const request = { op: 'freeze', groups: folders } as const
   const met = await hostd.runTool(request, { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
-    // A `freeze` goes on when the hostd that started it has ended, and would freeze the sandbox after the thaw.
+    // A `freeze` outlives the hostd that started it, and would freeze the sandbox after the thaw.
     await endStrayTools(hostd, folders)
     if (!(error instanceof CommandError) || error.exitCode === undefined) throw error
     const reason = 'one of its processes waits for the machine and cannot be stopped'
@@ -123,7 +123,7 @@ async function freezeForDump({ hostd }: DumpHost, folders: readonly string[]): P
 }
 
 /**
- * Waits, for three seconds at most, until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads
+ * Waits, for three seconds at most, until the guest (process `pid`) has closed its ends of connections: CRIU refuses connections that lead
  * out of the sandbox.
  */
 export async function connectionsClosed(hostd: HostTool, pid: number): Promise<void> {
@@ -156,19 +156,19 @@ export const criuOptions = [
 ]
 
 /**
- * The file systems that mask folders are not saved: CRIU would start `tar` for each, at the dump and at the restore. Instead an empty
- * folder of the host is mounted there at the restore.
+ * File systems that mask folders are not saved: CRIU would start `tar` for each, at the dump and at the restore. The restore mounts an
+ * empty folder of the host there.
  */
 const masksSaved = maskedFolders.map((path) => `external mnt[${path}]:${maskOf(path)}`)
 
-/** Likewise what shows a sandbox its limits, which is the host's. */
+/** The files that show a sandbox its limits are the host's, and are not saved either. */
 const limitsSaved = `external mnt[/sys/fs/cgroup/${limitsName}]:limits`
 
 export function limitsRestored(folder: string): string {
   return `external mnt[limits]:${folder}`
 }
 
-/** The options of a restore that belong to those. `emptyDir`: absolute path of an empty folder. */
+/** The options of a restore that mount the masks. `emptyDir`: absolute path of an empty folder. */
 export function masksRestored(emptyDir: string): string[] {
   return maskedFolders.map((path) => `external mnt[${maskOf(path)}]:${emptyDir}`)
 }
@@ -194,15 +194,15 @@ async function dumpConfig(dump: Dump, sandboxDir: string, groups: readonly strin
 }
 
 /**
- * CRIU calls it at each stage, in the folder of the images, and aborts the dump when it fails.
+ * The script that CRIU calls at each stage, in the folder of the images. CRIU aborts the dump when it fails.
  *
- * `network-lock`, before the first socket is read: nothing arrives over the loopback from then on. The kernel's timers go on sending
- * for processes that stand still, and CRIU reads the two ends of a connection one after the other: the second would have received
- * what the first has not sent. The kernel sends again what was held. A sandbox without connections is not entered.
+ * `network-lock`, before CRIU reads the first socket: from then on nothing arrives over the loopback. The kernel's timers go on sending for
+ * processes that stand still, and CRIU reads the two ends of a connection one after the other: the second could have received what the
+ * first has not sent by its image. The kernel later sends again what was held. In a sandbox without connections nothing is held.
  *
- * `post-dump`: no process has moved since the dump, and all of them go on when it fails: so nothing ends before what was saved is
- * known to come back. Of processes that end the kernel would release the mutexes in mapped files, so they forget them last of all.
- * The paths consist of checked ids.
+ * `post-dump`: no process has moved since the dump, and all go on when the script fails. So no process ends before the saved memory is
+ * known to be restorable. The kernel releases the mutexes that ending processes hold in mapped files; so as the last step the
+ * processes forget those mutexes. The paths consist of checked ids.
  */
 function dumpScript(dump: Dump, sandboxDir: string, groups: readonly string[]): string {
   const { criu, hostTool, images, leaveRunning, snapshot } = dump

@@ -18,13 +18,13 @@ const pagesFile = /^pages-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
 const connectionFile = /^tcp-stream-[\da-f]+\.img$/
 const openFilesFile = 'files.img'
-/** Files whose length is another one after a restore: the kernel makes their content at each read, or the sandbox has other limits. */
+/** Files whose length may differ after a restore: their content is made at each read, or the sandbox has other limits. */
 const unsized = [...shownFiles, ...limitFiles.map((name) => `/sys/fs/cgroup/${limitsName}/${name}`)]
 
 /**
- * Makes `to` a folder of images for another sandbox: hard links of those in `from`, but for the two with its identity, and for one that says
- * how long open files are that are not as long in the other sandbox. The restored processes open images as their own root
- * user, which must be able to enter the folder. Returns the names of the images.
+ * Makes `to` a folder of images for another sandbox: hard links of those in `from`. Three images are written anew: the two with the identity
+ * of the sandbox, and the list of open files, without the lengths of files that differ there. The restored processes open images as their
+ * own root user, which must be able to enter the folder. Returns the names of the images.
  */
 export async function linkImages(hostd: HostTool, from: string, to: string, owner: ImageOwner): Promise<string[]> {
   await mkdir(to, { mode: 0o710 })
@@ -44,17 +44,17 @@ export function holdConnections(names: readonly string[]): boolean {
   return names.some((name) => connectionFile.test(name))
 }
 
-/** It lists all files that a sandbox had open, which may be a million. */
+/** Copies the list of open files without the lengths of `unsized`. hostd does it, as the list may have a million files. */
 async function forgetSizes(hostd: HostTool, from: string, to: string): Promise<void> {
   await hostd.runTool({ op: 'forget-sizes', from, to, files: unsized })
 }
 
-/** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */
+/** Bytes of the images in a folder, without logs; 0 when there is no folder. */
 export function imagesBytes(folder: string): Promise<number> {
   return bytesOf(folder, isImage)
 }
 
-/** Memory that the processes of these images hold. */
+/** Bytes of memory that the processes of these images hold. */
 export function pagesBytes(folder: string): Promise<number> {
   return bytesOf(folder, (name) => pagesFile.test(name))
 }
@@ -65,7 +65,7 @@ async function bytesOf(folder: string, counts: (name: string) => boolean): Promi
   return sizes.reduce((sum, size) => sum + size, 0)
 }
 
-/** There is a file for each thread: all at once would delay other work. */
+/** Works on a few files at a time: there is one for each thread, and all at once would delay other work. */
 async function ofEach<Result>(names: readonly string[], work: (name: string) => Promise<Result>): Promise<Result[]> {
   const results: Result[] = []
   for (let start = 0; start < names.length; start += filesAtOnce) {

@@ -10,11 +10,11 @@ import { findLazyPages, lazyPagesStatus, startLazyPages, type LazyPages } from '
 import type { CriuProgram } from './program.ts'
 import { runImagesOf } from './restore.ts'
 
-/** Share of the memory limit: a process that forks while its memory loads gets the missing pages twice. */
+/** Only memory below this share of the limit comes lazily: a process that forks meanwhile gets its missing pages twice. */
 const lazyLimitShare = 0.75
 const loadTimeoutMs = 120_000
 const loadPollMs = 5
-/** Between the end of a daemon and the status file of its watcher. */
+/** The longest time between the end of a daemon and the status file of its watcher. */
 const statusTimeoutMs = 2_000
 const statusPollMs = 2
 
@@ -23,8 +23,8 @@ const statusPollMs = 2
  *
  *     complete ── start ──► loading ──► the daemon has ended ── settle ──► complete, or failed ── remove ──► complete
  *
- * All state is in the folder of the images, which is the sandbox's own, so that a later server continues. The daemon reads its
- * own links of the images: the checkpoint or the saved memory may be deleted meanwhile.
+ * All state is in the sandbox's own folder of images, so that a later server continues. The daemon reads its own links of the images:
+ * the checkpoint or the saved memory may be deleted meanwhile.
  */
 export class LazyMemory {
   readonly #hostd: HostTool
@@ -38,26 +38,26 @@ export class LazyMemory {
     this.#bytesMin = bytesMin
   }
 
-  /** Whether any memory is to come lazily where the host can do it. */
+  /** Whether memory comes lazily at all where the host can do that. */
   get isWanted(): boolean {
     return this.#bytesMin > 0
   }
 
-  /** Whether a saved memory is to come lazily. */
+  /** Whether a saved memory comes lazily. */
   suits(criu: CriuProgram, { bytes = 0 }: { bytes?: number }, { memoryMb }: ContainerLimits): boolean {
     const fits = bytes < memoryMb * 1024 * 1024 * lazyLimitShare
     const can = criu.path !== undefined && criu.lazyPages.ok
     return this.isWanted && can && bytes >= this.#bytesMin && fits
   }
 
-  /** Prepares for a lazy restore from the staged images of a sandbox. A failure may leave something of it: `remove`. */
+  /** Starts the daemon of a lazy restore from the staged images of a sandbox. `remove` undoes what a failure leaves. */
   async start(criu: string, id: string, members: readonly string[]): Promise<void> {
     this.#loading.set(id, await startLazyPages(this.#hostd.run, criu, this.#images(id), members))
   }
 
   /** Takes over the daemon of an earlier server. False when memory is missing and no daemon brings it. */
   async adopt(id: string): Promise<boolean> {
-    // As of most sandboxes.
+    // Most sandboxes have none.
     if (!(await exists(this.#images(id)))) return true
     const pages = await findLazyPages(this.#images(id))
     if (pages !== undefined) this.#loading.set(id, pages)
@@ -70,8 +70,8 @@ export class LazyMemory {
   }
 
   /**
-   * Looks how the daemon of a sandbox ended and removes its images when all is well, or when there was none. Returns what
-   * is wrong otherwise; undefined too while the daemon works.
+   * Checks how the daemon of a sandbox ended, and removes its images when all is well or there was no daemon. Returns what is wrong;
+   * undefined too while the daemon works.
    */
   async settle(id: string): Promise<string | undefined> {
     const pages = this.#loading.get(id)
@@ -84,7 +84,7 @@ export class LazyMemory {
     return undefined
   }
 
-  /** Returns when the memory of a sandbox is complete. Throws `conflict` when it does not come. */
+  /** Waits until the memory of a sandbox is complete. Throws `conflict` when it does not come. */
   async loaded(id: string): Promise<void> {
     const until = Date.now() + loadTimeoutMs
     for (let pages = this.#loading.get(id); pages !== undefined; pages = this.#loading.get(id)) {
@@ -95,7 +95,7 @@ export class LazyMemory {
     }
   }
 
-  /** Ends the watcher before a sandbox is ended: it must not kill a later run of the same id. */
+  /** Ends the watcher, before the sandbox is ended: the watcher must not kill a later run of the same id. */
   async unwatch(id: string): Promise<void> {
     const pages = await this.#find(id)
     if (pages !== undefined) await end(pages.watcher)

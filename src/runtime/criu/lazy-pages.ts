@@ -8,7 +8,7 @@ import { faultIn } from './reason.ts'
 
 const startTimeoutMs = 10_000
 const startPollMs = 1
-/** CRIU makes it in its work folder when it listens. */
+/** CRIU makes this socket in its work folder when it listens. */
 const socketFile = 'lazy-pages.socket'
 const watcherFile = 'lazy-pages.sh'
 /** Two lines of `/proc/<pid>/stat`: of the watcher, then of the daemon. */
@@ -16,19 +16,19 @@ export const lazyProcessesFile = 'lazy-pages.pids'
 const statusFile = 'lazy-pages.status'
 const logFile = 'lazy-pages.log'
 
-/** CRIU, which hands out pages, and the shell that watches it, its parent. */
+/** A CRIU that serves pages, and its parent, the shell that watches it. */
 export interface LazyPages {
   daemon: ProcessIdentity
   watcher: ProcessIdentity
 }
 
 /**
- * Starts `criu lazy-pages` on a folder of images that is one restore's own, and returns when that may begin. It hands out
- * the pages that processes touch, then all others, and ends. It has a process session of its own and outlives this one.
+ * Starts `criu lazy-pages` on a folder of images that is one restore's own, and returns when that restore may begin. The daemon serves the
+ * pages that processes touch, then all others, and ends. It has a process session of its own and outlives this process.
  *
- * Where it dies before that, the kernel shows what is missing as zeros. So a shell that does nothing else waits for its end
- * and kills the processes in `members` (paths of `cgroup.procs`) at once, whether a server runs or not. Throws when it does
- * not start; then something of it may be left.
+ * If the daemon dies before it has served all pages, the kernel shows the missing ones as zeros. So a shell waits for its end and kills the
+ * processes in `members` (paths of `cgroup.procs`) at once, whether a server runs or not. Throws when the daemon does not start; something
+ * of it may be left then.
  */
 export async function startLazyPages(
   run: Run,
@@ -48,7 +48,7 @@ export async function startLazyPages(
     if (status !== undefined) {
       const log = await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')
       const cause = new Error(`criu lazy-pages ended with status ${status}: ${log.trim()}`)
-      // It reads the images before the restore does, and refuses the same.
+      // The daemon reads the images before the restore does, and refuses the same ones.
       const { reason, mayPass } = faultIn(log, [images])
       const code = mayPass ? 'full_checkpoint_unavailable' : 'memory_not_restorable'
       throw new ServiceError(code, `the memory cannot be restored: ${reason}`, { cause })
@@ -58,14 +58,14 @@ export async function startLazyPages(
   }
 }
 
-/** Who was started on a folder of images; undefined when nobody was. */
+/** The processes that were started on a folder of images; undefined without any. */
 export async function findLazyPages(images: string): Promise<LazyPages | undefined> {
   const text = await readFile(`${images}/${lazyProcessesFile}`, 'latin1').catch(() => '')
   const [watcher, daemon] = text.split('\n').map(processOf)
   return watcher === undefined || daemon === undefined ? undefined : { watcher, daemon }
 }
 
-/** How CRIU ended: 0 when every page is in its place. Undefined while it works, and when its watcher has died. */
+/** The exit status of CRIU: 0 when every page is in its place. Undefined while CRIU works, and when its watcher has died. */
 export async function lazyPagesStatus(images: string): Promise<number | undefined> {
   const text = await readFile(`${images}/${statusFile}`, 'latin1').catch(() => '')
   return text === '' ? undefined : Number(text)
@@ -78,7 +78,7 @@ function processOf(stat: string): ProcessIdentity | undefined {
   return pid > 1 && startTicks > 0 ? { pid, startTicks } : undefined
 }
 
-/** The paths are ours. After the end of CRIU it forks nothing: each moment counts. The reason is written before its effect. */
+/** The watcher's script. After the end of CRIU it forks nothing, as each moment counts, and writes the reason before it kills. Paths are ours. */
 function watcherScript(members: readonly string[]): string {
   return `#!/bin/sh
 cd "$2" || exit 1

@@ -20,18 +20,18 @@ export interface WorkingCriu {
 }
 
 interface Verdict extends Omit<WorkingCriu, 'path'> {
-  /** Of the trial, of CRIU, of the program of the OCI runtime, and of the boot. */
+  /** Identifies the trial, CRIU, the program of the OCI runtime and the boot. */
   identity: string
 }
 
-/** Changes with what a trial finds out. */
+/** The number of the trial. Raise it when a trial finds out other things. */
 const trial = 3
 
 export type CriuProgram = WorkingCriu | { path: undefined; reason: string }
 
 /**
- * The CRIU of an image folder, if it works on this kernel: by itself and through the OCI runtime's program it has dumped and
- * restored real processes once since the machine was booted. Never throws.
+ * The CRIU of an image folder, with whether it works on this kernel: it must have dumped and restored real processes once since the boot,
+ * by itself and through the OCI runtime's program. Never throws.
  */
 export async function findCriu(imageDir: string, { program }: Pick<OciRuntime, 'program'>): Promise<CriuProgram> {
   const path = await realpath(`${imageDir}/criu/criu`).catch(() => undefined)
@@ -44,7 +44,7 @@ export async function findCriu(imageDir: string, { program }: Pick<OciRuntime, '
   if (!ok || lazyPages === undefined)
     return { path: undefined, reason: `CRIU does not work on this machine: ${reason}` }
   const keeps = { keepsPosixLocks, keepsSemaphores }
-  // Only success is remembered: what failed may be mended without a reboot.
+  // Remember success alone: a failure may be mended without a reboot.
   if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) {
     const temporary = `${verdictFile}.${process.pid}`
     await writeFile(temporary, JSON.stringify({ identity, lazyPages, ...keeps } satisfies Verdict), {

@@ -2,10 +2,10 @@ import { readFile } from 'node:fs/promises'
 import { reportable } from '../command.ts'
 
 const reasonCharsMax = 300
-/** A log is bounded by what a sandbox holds, which is its own choice. */
+/** Bounded, since a sandbox decides by what it holds how long a log gets. */
 const logCharsMax = 1024 * 1024
 
-/** CRIU's words for what stops it, by the part of its message that does not change, and ours. */
+/** CRIU's messages about what stops it, by their constant part, and our words for them. */
 const sentences: readonly (readonly [RegExp, string])[] = [
   [/Can't dump ghost file (\S+) of (\d+) size/, 'an open file of $2 bytes was removed, which is too large to be kept'],
   [/Unsupported proto 262/, 'a multipath TCP socket is open'],
@@ -43,14 +43,14 @@ export interface CriuFault {
   noSpace: boolean
   /** The kernel killed what was being restored, as it does when memory runs out. */
   killed: boolean
-  /** CRIU named no cause, or one that lies in the machine: it may succeed later. */
+  /** CRIU named no cause, or one that lies in the machine: a repeat may succeed. */
   mayPass: boolean
 }
 
-/** Of the machine, or of our scripts and daemons, and not of what was saved. */
+/** Causes that lie in the machine, or in our scripts and daemons, and not in what was saved. */
 const passing =
   /No space left|Disk quota exceeded|Cannot allocate memory|Resource temporarily unavailable|Too many open files|Connection refused|action script|uffd/i
-/** They name no cause. */
+/** Errors that only follow from another and name no cause. */
 const followUp = /exited, status=|FAILED|RLIMIT_NOFILE for self/
 
 /** Why CRIU gave up, from the log that it left in `file`. */
@@ -71,7 +71,6 @@ export function faultIn(log: string, hostFolders: readonly string[]): CriuFault 
     if (match)
       return { reason: sentence.replace(/\$(\d)/g, (_, group: string) => match[Number(group)] ?? ''), ...facts }
   }
-  // The first error names a cause; the later ones only repeat that it failed.
-  // File names in it are the sandbox's own choice.
+  // The first error names a cause; the later ones only repeat that CRIU failed. The sandbox chooses the file names in it.
   return { reason: reportable(cause ?? errors.at(-1) ?? 'CRIU gave no reason', hostFolders, reasonCharsMax), ...facts }
 }

@@ -13,11 +13,11 @@ import { lazyProcessesFile } from './lazy-pages.ts'
 import { faultIn, faultOf } from './reason.ts'
 
 const restoreTimeoutMs = 120_000
-/** Where a dump says what its processor could. There is none on ARM64. */
+/** The image with the features of the processor at the dump. CRIU writes none on ARM64. */
 const processorFile = 'cpuinfo.img'
 const fittingMax = 256
 
-/** Packets that CRIU sends by itself bear this mark (`SOCCR_MARK` of its soccr/soccr.h). */
+/** The mark of packets that CRIU itself sends (`SOCCR_MARK` of its soccr/soccr.h). */
 const criuMark = '0xc114'
 const heldTable = 'restore'
 const holdPackets = `nft -f - <<END
@@ -30,7 +30,7 @@ table inet ${heldTable} {
 END
 `
 
-/** Contents of such files that fit this machine, whose processor stays the same as long as it runs. */
+/** Contents of processor files that fit this machine, whose processor does not change before a reboot. */
 const fitting = new Set<string>()
 
 interface RestoreHost extends CriuHost {
@@ -38,12 +38,12 @@ interface RestoreHost extends CriuHost {
   traits: HostTraits
 }
 
-/** What its processes find when they go on (`host/fork-hooks.ts`). */
+/** What the processes of a fork find when they go on (`host/fork-hooks.ts`). */
 export interface ForkSign {
   hostTool: string
   /** For `/run/atoll/fork-generation`. */
   generation: string
-  /** If the sandbox has this folder, its processes wait until programs in it have run. */
+  /** If the sandbox has this folder, its processes wait until the programs in it have run. */
   hooksDir: string
   /** Folders of its control group. */
   groups: readonly string[]
@@ -55,9 +55,9 @@ export interface StagedMemory {
   fence: string
   /** The address that its connections were made from. */
   address: string
-  /** What makes its processes those of another sandbox, or of another time; absent in a wake. */
+  /** For processes of another sandbox, or of another time; undefined in a wake. */
   fork: ForkSign | undefined
-  /** The `cgroup.procs` files that a lazy-pages daemon is to join; empty where memory comes at once. */
+  /** The `cgroup.procs` files of the groups that a lazy-pages daemon joins; empty where memory comes at once. */
   lazyMembers: readonly string[]
 }
 
@@ -79,18 +79,18 @@ export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: 
     networking(memory, sysctls, holdConnections(imageNames)),
   ]
   await writeFile(script, ['#!/bin/sh', ...stages].join('\n'), { mode: 0o700 })
-  // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
+  // Without this root CRIU on version 2 restores into the control group of the dump, and the fork runs within the source's limits.
   const masks = masksRestored(names.emptyDir)
   const limits = limitsRestored(names.limitsDir(owner.id))
   const options = [...criuOptions, ...masks, limits, `cgroup-root ${names.cgroup(owner.id)}`, `action-script ${script}`]
-  // Replaces the profile of another version or another host. A process that had none keeps none.
+  // Replaces the profile of another version or another host. A process without a profile keeps none.
   if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
   await withinRun(writeFile(criuConfigFile(names, owner.id), `${options.join('\n')}\n`))
 }
 
 /**
- * Whether processes that were saved in a folder of images find the instructions here that they had then. Programs look once for
- * what the processor can, and go on with it. Throws `full_checkpoint_unavailable`.
+ * Checks that this processor has all instructions of the one at the dump: programs look once for what the processor has, and go on using
+ * it. Throws `full_checkpoint_unavailable`.
  */
 export async function assertProcessorFits(run: Run, criu: string, images: string): Promise<void> {
   const wanted = await readFile(`${images}/${processorFile}`, 'base64').catch(() => undefined)
@@ -108,10 +108,9 @@ export async function assertProcessorFits(run: Run, criu: string, images: string
 }
 
 /**
- * Restores the processes of staged images into a prepared bundle and returns the first of them. They run when it returns,
- * without a network; with `lazy` a waiting daemon serves pages that they have not touched yet. Throws `conflict` when the memory
- * exceeds the limit, `memory_not_restorable` when CRIU refuses what the images say, otherwise `full_checkpoint_unavailable`,
- * each with the reason.
+ * Restores the processes of staged images into a prepared bundle and returns the first of them. All run by then, without a network; with
+ * `lazy` a waiting daemon serves pages that they have not touched yet. Throws `conflict` when the memory exceeds the limit,
+ * `memory_not_restorable` when CRIU refuses the images, otherwise `full_checkpoint_unavailable`, each with the reason.
  */
 export async function restoreContainer(
   { names, hostd, pool, runtime }: RestoreHost,
@@ -124,7 +123,7 @@ export async function restoreContainer(
   return runtime.restore(id, names.sandboxDir(id), options).catch(async (cause: unknown) => {
     await endCriu(hostd, [images])
     const { reason, killed, mayPass } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
-    // CRIU's log then says only that it was ended.
+    // After a timeout CRIU's log says only that CRIU was ended.
     const isTimeout = cause instanceof OciRuntimeError && cause.isTimeout
     if (killed && !isTimeout)
       throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', { cause })
@@ -135,13 +134,13 @@ export async function restoreContainer(
 }
 
 /*
- * Parts of the script that CRIU calls at each stage. It aborts when the script fails at `post-restore`, the last stage at which it can, or
- * at `setup-namespaces`. No value comes from the sandbox.
+ * Parts of the script that CRIU calls at each stage. CRIU aborts when the script fails at `setup-namespaces` or at `post-restore`, the last
+ * stage at which it can. No value comes from the sandbox.
  */
 
 /**
- * `post-restore`: all processes are there and none has gone on. Writes the generation of a fork, where its own watches see it, and makes
- * the `fence`. A sandbox that has made this impossible goes on without: the server tries again, and logs why.
+ * `post-restore`: all processes exist and none has gone on. Writes the generation of a fork, so that watches inside see the change, and
+ * makes the `fence`. Where the sandbox has made the write impossible it goes on without; the server tries again, and logs why.
  */
 function fencing(fence: string, fork: ForkSign | undefined, owner: number): string {
   const write = fork && [
@@ -166,7 +165,7 @@ function writeGeneration({ hostTool, generation }: ForkSign, owner: number): str
   return shellCommand(hostTool, request, { pid: '$CRTOOLS_INIT_PID', startTicks: '${20}' })
 }
 
-/** `pre-resume`: the processes of a fork wait for its hooks, but for the guest, which runs those. */
+/** `pre-resume`: all processes of a fork but the guest wait for the hooks, which the guest runs. */
 function holding(fork: ForkSign | undefined): string {
   if (fork === undefined) return ''
   const request = { op: 'hold-back', first: 0, hooks: fork.hooksDir, groups: fork.groups } as const
@@ -175,13 +174,13 @@ function holding(fork: ForkSign | undefined): string {
 }
 
 /**
- * `setup-namespaces`: gives the new network namespace the settings that sockets were opened under, and the address that
- * connections were made from, on the loopback alone, so that no packet of theirs leaves it. A lazy-pages daemon joins the
- * control group, in which CRIU is by now: the sandbox pays for its work.
+ * `setup-namespaces`: gives the new network namespace the settings under which sockets were opened, and the address from which connections
+ * were made, on the loopback alone, so that no packet of theirs leaves the namespace. A lazy-pages daemon joins the control group, in which
+ * CRIU is by now: the sandbox pays for the daemon's work.
  *
- * With `connected` no packet arrives in the namespace until all sockets are there (`network-unlock`), but those of CRIU itself, which
- * bear its mark: it lets go of a socket to send what had not been sent yet, and a peer that is not there yet would be answered
- * with a reset. A namespace that stays shut would be worse than no sandbox, and CRIU asks for no success at that stage.
+ * With `connected` packets arrive in the namespace only when all sockets exist (`network-unlock`): CRIU releases a socket to send what had
+ * not been sent yet, and a packet to a peer that does not exist yet would be answered with a reset. Packets of CRIU itself, which bear its
+ * mark, pass. A namespace that stays shut would be worse than no sandbox, and CRIU ignores a failure at `network-unlock`.
  */
 function networking(
   { address, lazyMembers }: StagedMemory,
@@ -208,7 +207,7 @@ ${connected ? holdPackets : ''}'
 `
 }
 
-/** CRIU calls it in the folder of the images. */
+/** CRIU calls the script in the folder of the images. */
 function joinScript(members: readonly string[]): string {
   const files = members.map((path) => `'${path}'`).join(' ')
   return `{ read -r watcher; read -r daemon rest; } <${lazyProcessesFile} || exit

@@ -23,15 +23,15 @@ export interface CriuSelfTest {
   keepsSemaphores?: boolean
 }
 
-/** Setup writes one beside a CRIU for each change with which it built it. */
+/** Setup writes such a file beside a CRIU for each change with which it built that CRIU. */
 const lazyPagesMark = 'lazy-pages'
 const semaphoresMark = 'eventfds'
 export const unfitForLazyPages = 'this CRIU loses the memory of processes that give some of it back meanwhile'
 
 /**
  * Dumps and restores real processes with the CRIU at `criuPath`: by itself, then by runc in a container on the base image of
- * `imageDir`. Without `imageDir` runc is left out: it cannot start a container in a chroot without control groups. `criu check` is no
- * substitute: 3.17 passes it on kernels on which all its dumps fail. Nor is CRIU by itself, since runc looks it up on its own.
+ * `imageDir`. Without `imageDir` runc is left out, as it cannot start a container in a chroot without control groups. `criu check` is no
+ * substitute: 3.17 passes it on kernels on which all its dumps fail. Nor is CRIU by itself, since runc looks CRIU up on its own.
  * Needs root. Never throws, and leaves no process and no file behind; the next test removes what a killed one left.
  */
 export async function criuSelfTest(criuPath: string, imageDir?: string): Promise<CriuSelfTest> {
@@ -54,7 +54,7 @@ export async function criuSelfTest(criuPath: string, imageDir?: string): Promise
   }
 }
 
-/** Needed by checkpoints with memory alone. */
+/** Not required: only checkpoints with memory need CRIU. */
 export const criuCheck: HostCheck = {
   name: 'CRIU',
   required: false,

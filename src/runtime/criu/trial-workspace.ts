@@ -6,7 +6,7 @@ import { Cgroups } from '../cgroups/index.ts'
 import { isAlive, startTicksOf } from '../process.ts'
 import { endCriu, endStrayTools } from '../cleanup.ts'
 
-/** Not TMPDIR: that folder may be closed to other users, and a trial must find what one with another TMPDIR left. */
+/** Not TMPDIR: it may be closed to other users, and a trial must find what a trial with another TMPDIR left. */
 const temporaryDir = '/var/tmp'
 /** Names the process that made the workspace: its pid and its start, in clock ticks from boot. */
 const workspaceName = /^atoll-criu-(\d+)-(\d+)-\w+$/
@@ -20,8 +20,8 @@ export interface CriuWorkspace extends AsyncDisposable {
 }
 
 /**
- * Makes a workspace, after removing those that a killed process left. Without `hostd`, for CRIU by itself, programs that still
- * work on a removed one are left to end.
+ * Makes a workspace, after it has removed those that killed processes left. Without `hostd`, for CRIU by itself, programs that still
+ * work on a removed workspace are left to end.
  */
 export async function openCriuWorkspace(hostd: HostTool | undefined): Promise<CriuWorkspace> {
   const parent = await realpath(temporaryDir)
@@ -42,12 +42,12 @@ async function removeAbandoned(hostd: HostTool | undefined, parent: string): Pro
     const [, pid, startTicks] = workspaceName.exec(name) ?? []
     if (pid === undefined || isAlive({ pid: Number(pid), startTicks: Number(startTicks) })) continue
     if (!(await isOurs(join(parent, name)))) continue
-    // A later trial removes what stays; it disturbs none.
+    // A workspace that stays disturbs no trial, and a later one removes it.
     await removeWorkspace(hostd, parent, name).catch(() => undefined)
   }
 }
 
-/** Any user can make such a folder, or a link that leads the removal elsewhere. */
+/** Whether a folder is root's: any user can make one of such a name, or a link that leads the removal elsewhere. */
 async function isOurs(path: string): Promise<boolean> {
   const found = await lstat(path).catch(() => undefined)
   return found === undefined || (found.isDirectory() && found.uid === process.getuid?.())

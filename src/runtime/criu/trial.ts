@@ -41,8 +41,8 @@ export async function dumpAndRestoreAlone(criuPath: string, workspace: CriuWorks
 }
 
 /**
- * Runs as PID 1 of a pid namespace: its process ids are free at the restore, whatever the machine's init does with orphans, and
- * the end of PID 1 ends all its processes.
+ * Runs as PID 1 of a pid namespace. So process ids are free at the restore, whatever the machine's init does with orphans, and the end of
+ * PID 1 ends all processes.
  */
 const aloneScript = `
 criu=$1 images=$2
@@ -112,9 +112,9 @@ while True: signal.pause()
 `
 
 /**
- * Has runc save and restore a container on the base image at `base` with the CRIU at `criuPath`, as the driver does. The caller
- * ends what is left in the workspace. Throws with the reason when the process does not go on, or when it still holds memory that
- * forks must not share. Returns what else it has kept.
+ * Saves and restores a container on the base image at `base` by runc with the CRIU at `criuPath`, as the driver does. The caller ends what
+ * is left in the workspace. Throws with the reason when the process does not go on, or still holds memory that forks must not share.
+ * Returns what else it has kept.
  */
 export async function dumpAndRestoreContainer(
   criuPath: string,
@@ -187,7 +187,7 @@ async function says(process: ProcessIdentity, name: string): Promise<string> {
   return await readFile(file, 'utf8')
 }
 
-/** For a runc that wrote nothing to its log. */
+/** Says how runc failed when its log is empty. */
 function outcomeOf(error: unknown): string {
   if (!(error instanceof CommandError)) return String(error)
   return error.stderr.trim().split('\n').at(-1) || error.outcome
@@ -201,7 +201,7 @@ async function until(condition: () => boolean | Promise<boolean>, failure: strin
   }
 }
 
-/** The first error of a CRIU log that names a cause; the last ones only repeat that it failed. */
+/** The first error of a CRIU log that names a cause; the last ones only repeat that CRIU failed. */
 export function firstCause(log: string): string | undefined {
   const errors = [...log.matchAll(/Error \(([^)]*)\): (.*)$/gm)].map((match) => `${match[2]} (${match[1]})`)
   return errors.find((error) => !/exited, status=|FAILED|RLIMIT_NOFILE for self/.test(error)) ?? errors.at(-1)

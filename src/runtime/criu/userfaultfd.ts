@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 const setting = 'vm.unprivileged_userfaultfd'
 const settingFile = '/proc/sys/vm/unprivileged_userfaultfd'
 
-/** Whether a process without privileges on the host may have others fill in its memory; undefined where nobody asks. */
+/** Whether a process without privileges on the host may let another fill its memory; undefined where the kernel has no setting. */
 export async function userfaultfdIsAllowed(): Promise<boolean | undefined> {
   // Kernels before 5.2 have no such setting and allow it.
   const text = await readFile(settingFile, 'utf8').catch(() => undefined)
@@ -11,8 +11,8 @@ export async function userfaultfdIsAllowed(): Promise<boolean | undefined> {
 }
 
 /**
- * Lets the restored processes of sandboxes, whose root is nobody on the host, take part in lazy restores. It lets all other
- * users of the host too; processes in sandboxes are kept from it by their filter of system calls. Returns whether it holds.
+ * Allows userfaultfd to all users of the host: restored processes of sandboxes, whose root has no privileges there, need it for lazy
+ * restores. The system call filter keeps sandboxes from using it otherwise. Returns whether it is allowed.
  */
 export async function allowUserfaultfd(log: (message: string) => void): Promise<boolean> {
   if ((await userfaultfdIsAllowed()) !== false) return true

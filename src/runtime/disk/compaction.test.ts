@@ -1,4 +1,4 @@
-/** Pools that data has filled once: all of their space is set aside for data, half of it is not used, and metadata needs room. */
+/** Compaction of pools that data has filled once: all space is allocated to data, half of it is unused, and metadata needs room. */
 import assert from 'node:assert/strict'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -20,7 +20,7 @@ interface World {
   said: string[]
 }
 
-/** A pool that files of 1 MiB have filled, of which every second is gone. */
+/** A pool that was filled with files of 1 MiB, of which every second was removed. */
 async function halfEmpty(t: TestContext): Promise<World> {
   const folder = await mkdtemp(join(tmpdir(), 'atoll-compaction-'))
   const [imageFile, mountDir] = [join(folder, 'pool.img'), join(folder, 'pool')]
@@ -62,7 +62,7 @@ async function full(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Of the device, set aside for nothing. */
+/** Bytes of the device that no chunk has. */
 async function freeBytes(pool: DiskPool): Promise<number> {
   const shown = await run(['btrfs', 'filesystem', 'usage', '--raw', pool.path('')])
   return Number(/Device unallocated:\s+(\d+)/.exec(shown)?.[1])
@@ -85,7 +85,7 @@ async function writeSmall(pool: DiskPool, name: string, count: number): Promise<
 
 const dataBalance = 'the disk pool was balanced (-dusage=75,limit=2)'
 
-/** Lets it tend, as the space watch does, until it has balanced data. */
+/** Calls `tend`, as the space watch does, until data was balanced. */
 async function balanced({ pool, compaction, said }: World): Promise<void> {
   while (said.length === 0 || said.at(-1) === 'the disk pool was balanced (-musage=100)') {
     compaction.tend(await freeBytes(pool), poolBytes, true)

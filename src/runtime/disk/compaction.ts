@@ -2,41 +2,41 @@ import { stat } from 'node:fs/promises'
 import { CommandError, type Run } from '../command.ts'
 import { readNow } from '../read-now.ts'
 
-/** With less in all, a full pool could not be emptied: btrfs makes the first chunk of a new file system that small. */
+/** Least metadata of a pool. With less, as in the first chunk of a new file system, a full pool could not be emptied. */
 const metadataBytesMin = 64 * 1024 ** 2
-/** Chunks of data that are emptier than this are moved together, a few at a time. */
+/** Data chunks with less use than this are merged, a few at a time. */
 const usagePercent = 75
 const chunksAtOnce = 2
-/** With so little that is free for chunks of any kind, or a share of it, half-empty ones of data are wanted back. */
+/** Half-empty data chunks are wanted back when less than this, or this share of the pool, is free for chunks of any kind. */
 const freeBytesMin = 1024 ** 3
 const freeShare = 1 / 10
-/** Worth the work: a share of what data has, and a bound. */
+/** The work is worth it with so much unused space in data chunks: a share of them, at most a bound. */
 const slackShare = 1 / 4
 const slackBytesMax = 2 * 1024 ** 3
-/** It reads and writes whole chunks, so others come first. */
+/** Pause between two balances, which read and write whole chunks: others come first. */
 const pauseMs = 10_000
 const defaultFirstPauseMs = 60_000
 const balanceTimeoutMs = 600_000
 /** Longer than it takes to move a chunk away from the end of the device. */
 const resizeTimeoutMs = 120_000
-/** At the end of the pool's file, beyond its file system: lent where metadata is so full that nothing can be moved. */
+/** Space at the end of the pool's file, beyond its file system: lent when metadata is so full that nothing can be moved. */
 export const spareBytes = 64 * 1024 ** 2
 
 export interface CompactionOptions {
   run: Run
   mountDir: string
   imageFile: string
-  /** The folder of its file system in `/sys/fs/btrfs`. */
+  /** The folder in `/sys/fs/btrfs` of the pool. */
   fileSystem: string
   log: (message: string) => void
-  /** Before the first one. A start ends what an earlier server has left running on the pool, and would take it for that. Default: a minute. */
+  /** Pause before the first balance: a start ends programs that an earlier server left on the pool, and would end it too. Default: a minute. */
   firstPauseMs?: number | undefined
 }
 
 /**
- * Gives space that btrfs has set aside for data, and that data does not use any more, back to all uses. btrfs itself gives back chunks
- * that are empty alone: a pool that was full once stays full of half-empty ones, without room for metadata. To move data takes some metadata
- * too, so where that is full already the file system grows by the spare space of its file meanwhile, and shrinks again with the room made.
+ * Frees space that btrfs has allocated to data and that data does not use any more. btrfs itself frees only empty chunks: a pool that was
+ * full once stays full of half-empty ones, without room for metadata. To move data takes some metadata too. Where metadata is full already
+ * the file system therefore grows by the spare space of its file, and shrinks again into the room made.
  */
 export class Compaction {
   readonly #options: CompactionOptions
@@ -51,8 +51,8 @@ export class Compaction {
   }
 
   /**
-   * Starts what is due, in the background. `freeBytes`: of no chunk; `isShort`: the file system below has little left. It moves data into new
-   * chunks before it gives back old ones, so the reserve must be there.
+   * Starts what is due, in the background. `freeBytes`: bytes of no chunk; `isShort`: the file system below has little left. The reserve
+   * must be there, as data moves into new chunks before old ones are freed.
    */
   tend(freeBytes: number, poolBytes: number, isShort: boolean): void {
     if (this.#isClosed || this.#running !== undefined || performance.now() < this.#notBefore) return
@@ -78,7 +78,7 @@ export class Compaction {
     const slack = data.total - data.used
     const isWanted = isShort || freeBytes < Math.min(freeBytesMin, poolBytes * freeShare)
     if (!isWanted || slack < Math.min(slackBytesMax, data.total * slackShare)) return undefined
-    // Tried like this before, and it has given nothing back.
+    // The same state was balanced before, and nothing was freed.
     const tried = `${data.used} of ${data.total}`
     if (tried === this.#triedAt) return undefined
     this.#triedAt = tried
@@ -126,7 +126,7 @@ export class Compaction {
   }
 }
 
-/** Sets the file system to the size of its file without the spare space. Throws `CommandError` where what lies there finds no other room. */
+/** Shrinks the file system to its file without the spare space. Throws `CommandError` when the data there finds no other room. */
 export async function shrinkToSpare(imageFile: string, mountDir: string, run: Run): Promise<void> {
   const { size } = await stat(imageFile)
   await run(['btrfs', 'filesystem', 'resize', String(size - spareBytes), mountDir], { timeoutMs: resizeTimeoutMs })

@@ -2,14 +2,14 @@
 
 /** Of the `InodeTemplates`. */
 export const templatesFolder = 'templates'
-/** What imports of images under way have: their downloads, and layers that are not whole. */
+/** Downloads and unfinished layers of imports of images under way. */
 export const importsFolder = 'imports'
-/** The snapshots that backups copy, and those that the next one is compared with. */
+/** The snapshots that a backup copies, and those with which the next backup is compared. */
 export const backupsFolder = 'backup'
 /** A subvolume of its own, so that a backup can take a snapshot of it. */
 export const memoryFolder = 'memory'
 
-/** A sandbox, and its own subvolume where that does not have its id. */
+/** A sandbox, with the name of its subvolume where that is not its id. */
 export interface DiskOwner {
   id: string
   /** Name of its own subvolume; its id when absent. A restore in place gives it another. */
@@ -18,11 +18,11 @@ export interface DiskOwner {
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
 export interface Layer {
-  /** Of a layer of an image: `oci-` and digits of its digest. */
+  /** For a layer of an image: `oci-` and digits of its digest. */
   checkpointId: string
   /** 0 in a layer of an image: no sandbox has it. */
   rangeStart: number
-  /** All files in it, and in those below it, have lower inode numbers. Absent where that is not known. */
+  /** Above all inode numbers of this layer and those below it. Absent where not known. */
   inodeEnd?: number
 }
 

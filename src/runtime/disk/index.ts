@@ -26,17 +26,17 @@ const poolBytesMax = 256 * 1024 ** 3
 const poolBytesMin = 1024 ** 3
 /** After this many removed subvolumes the quota groups that they left are removed too. */
 const removalsPerSweep = 32
-/** To make or mount the pool: it waits for what others write to the same disk, and reads what a power loss has left. */
+/** Timeout to make or mount the pool: that waits for others' writes to the same disk, and recovers what a power loss has left. */
 const openTimeoutMs = 300_000
 const mkfsAttempts = 5
 const quotaTimeoutMs = 120_000
 const flushTimeoutMs = 300_000
-/** It ends with the chunk that is being moved. */
+/** Timeout to cancel a balance, which ends only with the chunk that it moves. */
 const cancelTimeoutMs = 120_000
-/** For the kernel to end a mount that nobody uses any more. */
+/** How long the kernel may take to end a mount that nobody uses any more. */
 const abandonTimeoutMs = 60_000
 const abandonPollMs = 50
-/** With the number of the format of pools; each change that an older or a newer server would misread raises it. */
+/** Ends with the format number of pools. Each change that an older or a newer server would misread raises it. */
 export const poolLabel = 'atoll 1'
 /** Where btrfs has its label (`struct btrfs_super_block` at 64 KiB), ended by a zero. */
 const label = { at: 65_536 + 0x12b, bytes: 256 }
@@ -75,9 +75,9 @@ export class DiskPool {
       if (!(await isMounted(mountDir))) {
         const fileBytes = (bytes ?? 0) + spareBytes
         if (bytes !== undefined && (await stat(imageFile)).size < fileBytes) await truncate(imageFile, fileBytes)
-        // Space that btrfs has once given to data is never metadata's again: without a share of its own, a pool that was
-        // full once could make no subvolume and remove none.
-        // What data has left keeps its blocks in the file: they are part of the reserve (`reserve.ts`), which gives back whole chunks.
+        // `metadata_ratio`: metadata gets a share in advance. btrfs keeps for data what it once gave to data, so a pool that was full once
+        // could otherwise neither make nor remove a subvolume.
+        // `nodiscard`: freed data keeps its blocks in the file, as part of the reserve (`reserve.ts`), which gives back whole chunks.
         const options = 'loop,nodev,nosuid,noatime,nodiscard,metadata_ratio=4'
         await this.#options.hostd.run(
           ['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir],
@@ -85,15 +85,15 @@ export class DiskPool {
             timeoutMs: openTimeoutMs,
           },
         )
-        // Whether or not the file has grown just now: a server may have died in between. Where some namespace still has the
-        // pool of an earlier server, this is its device, of the size that the file had then.
+        // Always, as a server may have died after it grew the file. Where a namespace still has the pool of an earlier server mounted, this
+        // is that device, whose size is that of the file then.
         const device = (await mountsBelow(mountDir)).find(({ target }) => target === mountDir)?.source
         if (device !== undefined) await this.#options.hostd.run(['losetup', '--set-capacity', device])
-        // A balance that a loss of power cut off goes on with the mount, and lets nothing change the size.
+        // A balance that a loss of power cut off goes on with the mount, and prevents a change of the size.
         await this.#options.hostd
           .run(['btrfs', 'balance', 'cancel', mountDir], { timeoutMs: cancelTimeoutMs })
           .catch(() => undefined)
-        // A compaction that was cut off in a full pool may have left no room to shrink into: then all of the file stays in use.
+        // A compaction that was cut off in a full pool may have left no room to shrink into. Then all of the file stays in use.
         await shrinkToSpare(imageFile, mountDir, this.#options.hostd.run).catch(() =>
           this.#options.hostd.run(['btrfs', 'filesystem', 'resize', 'max', mountDir]),
         )
@@ -115,8 +115,8 @@ export class DiskPool {
   }
 
   /**
-   * Where memory is saved: plain folders of one subvolume, so that files can be linked from one to another. They are
-   * written once in full, so they need no copy on write and no checksums of it.
+   * Makes the subvolume of saved memory. All memory is in plain folders of it, so that files can be linked from one to another. Images are
+   * written once in full, so they need no copy on write and no checksums.
    */
   async #openMemory(): Promise<void> {
     const folder = this.path(memoryFolder)
@@ -134,15 +134,15 @@ export class DiskPool {
     await unmountBelow(this.#options.mountDir)
   }
 
-  /** Whether it is still mounted from an earlier server and has become read-only: only a new mount can be written to. */
+  /** Whether an earlier server left the pool mounted and it has become read-only: then only a new mount can be written. */
   async hasFailed(): Promise<boolean> {
     const { mountDir } = this.#options
     return (await isMounted(mountDir)) && (await isReadOnly(mountDir))
   }
 
   /**
-   * Unmounts it and returns once the kernel has let go of the disk: a mount before that would be one of the same, failed file system.
-   * Throws `unavailable` when something keeps it.
+   * Unmounts the pool and waits until the kernel has released the disk: an earlier mount would give the same, failed file system. Throws
+   * `unavailable` when something keeps the disk.
    */
   async abandon(): Promise<void> {
     await this.close()
@@ -155,14 +155,14 @@ export class DiskPool {
   }
 
   /**
-   * `major:minor` of the device that the kernel charges for reads and writes of the open pool: its loop device, and not that of the file
+   * `major:minor` of the device to which the kernel charges reads and writes of the open pool. It is the loop device, not that of the file
    * below, to which workers of the kernel write. Undefined where the kernel does not tell.
    */
   async device(): Promise<string | undefined> {
     return await deviceOf(this.#options.mountDir)
   }
 
-  /** The folder of its file system in `/sys/fs/btrfs`; of an open pool. */
+  /** The folder in `/sys/fs/btrfs` of the file system. The pool must be open. */
   get fileSystem(): string {
     return this.#quota?.fileSystem ?? ''
   }
@@ -179,14 +179,14 @@ export class DiskPool {
     return readdir(this.path(relative))
   }
 
-  /** Empty, or a writable snapshot of the subvolume at the absolute path `seed`, without its limit. Throws `no_capacity` when the pool is full. */
+  /** Makes an empty subvolume, or a writable snapshot of the one at the absolute path `seed`, without its limit. Throws `no_capacity`. */
   async createSubvolume(relative: string, seed?: string): Promise<void> {
     const path = this.path(relative)
     if (seed === undefined) await this.#change({ op: 'create-subvolume', path })
     else await this.#change({ op: 'snapshot-subvolume', from: seed, path, writable: true })
   }
 
-  /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */
+  /** An inode number above those of all files of the subvolume, which no later file gets. Undefined when it takes no file. */
   async nextInode(relative: string): Promise<number | undefined> {
     const file = `${this.path(relative)}/inode`
     try {
@@ -201,16 +201,16 @@ export class DiskPool {
     }
   }
 
-  /** What the subvolume may hold, snapshots not counted. */
+  /** Sets what the subvolume may hold, snapshots not counted. */
   async limit(relative: string, limitBytes: number): Promise<void> {
-    // Setting it waits while what was saved is brought to the disk.
+    // Skip a limit in force: to set it waits for a flush of saved memory.
     if (this.#limits.get(relative) === limitBytes) return
     this.#limits.delete(relative)
     await this.#hostd({ op: 'limit-subvolume', path: this.path(relative), bytes: limitBytes })
     this.#limits.set(relative, limitBytes)
   }
 
-  /** The same, as the kernel has it and not as it was last set. Returns the limit that was in force, if it was another and is known. */
+  /** Sets the limit unless the kernel has it in force, whatever was set last. Returns the other limit that was in force, if it is known. */
   async alignLimit(relative: string, limitBytes: number): Promise<number | undefined> {
     const has = await this.#quota?.limitOf(relative).catch(() => undefined)
     if (has === limitBytes) this.#limits.set(relative, limitBytes)
@@ -224,12 +224,12 @@ export class DiskPool {
     await this.#changes.use(() => this.snapshotWithin(from, to))
   }
 
-  /** The same for a caller that has all permits for changes. */
+  /** Like `snapshot`, for a caller that holds all permits for changes. */
   async snapshotWithin(from: string, to: string): Promise<void> {
     await this.#hostd({ op: 'snapshot-subvolume', from: this.path(from), path: this.path(to), writable: false })
   }
 
-  /** Harmless when there is none. The space comes back soon after, not at once. */
+  /** Removes a subvolume; harmless when there is none. Its space comes back a little later. */
   async remove(relative: string): Promise<void> {
     this.#limits.delete(relative)
     this.#quota?.forget(relative)
@@ -237,39 +237,38 @@ export class DiskPool {
     try {
       await this.#change({ op: 'delete-subvolume', path: this.path(relative) })
     } catch (error) {
-      // Someone else has removed it meanwhile.
+      // Ignore the error when somebody else has removed it meanwhile.
       if (await this.has(relative)) throw error
     }
     this.#removals += 1
-    // What is left of groups goes with the next sweep.
+    // The next sweep retries.
     if (this.#removals % removalsPerSweep === 0) await this.#quota?.removeStale().catch(() => undefined)
   }
 
-  /** Limits hold only while the kernel counts; should it ever have lost count, it counts again. Cheap, to be called often. */
+  /** Has the kernel count again if it has lost count, without which limits do not hold. Cheap, to be called often. */
   async tend(): Promise<void> {
     await this.#quota?.recount()
   }
 
-  /** Returns when the names in a subvolume's first folder are on the disk, with what they name as far as it is folders. */
+  /** Waits until the names in a subvolume's first folder are on the disk, with the folders among them. */
   async settle(relative: string): Promise<void> {
     await syncFolder(this.path(relative))
   }
 
-  /** Returns when everything that was written is on the disk. */
+  /** Waits until everything that was written is on the disk. */
   async flush(): Promise<void> {
     await this.#options.hostd.run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], {
       timeoutMs: flushTimeoutMs,
     })
   }
 
-  /** What a subvolume holds, as its limit counts; cheap. Undefined while it cannot be told, which may be its first minute. */
+  /** Bytes that count for a subvolume's limit; cheap. Undefined while unknown, which may be its first minute. */
   async countedBytes(relative: string): Promise<number | undefined> {
     return await this.#quota?.countedBytes(relative).catch(() => undefined)
   }
 
   /**
-   * What a subvolume holds, shared or not. What has not reached the disk counts with `flush` alone, which writes it first; where
-   * that takes too long it does not count.
+   * Bytes of a subvolume, shared or not. Data that has not reached the disk does not count, unless `flush` writes it in time.
    */
   async referencedBytes(relative: string, flush = false): Promise<number> {
     const path = this.path(relative)
@@ -279,7 +278,7 @@ export class DiskPool {
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
   }
 
-  /** Of a subvolume: grows with the changes that reach the disk. */
+  /** The generation of a subvolume, which grows with the changes that reach the disk. */
   async generation(relative: string): Promise<number> {
     const shown = await this.#options.hostd.run(['btrfs', 'subvolume', 'show', this.path(relative)])
     return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
@@ -304,11 +303,11 @@ export class DiskPool {
     const draft = `${imageFile}.new`
     await writeFile(draft, '', { mode: 0o600 })
     await truncate(draft, bytes)
-    // Where a btrfs is below, what has its block keeps it.
+    // Without copy on write, where a btrfs is below, the file keeps the blocks that it has.
     await this.#options.hostd.run(['chattr', '+C', draft]).catch(() => undefined)
     await makeFileSystem(this.#options.hostd.run, draft)
     await truncate(draft, bytes + spareBytes)
-    // A name without what was made would be a pool that no start can mount.
+    // Flush before the rename: a name without its content would be a pool that no start can mount.
     await using file = await open(draft)
     await file.sync()
     await rename(draft, imageFile)
@@ -316,7 +315,7 @@ export class DiskPool {
   }
 }
 
-/** Throws `unavailable` for a pool of another format. What is no pool at all is left to the mount, which says more. */
+/** Throws `unavailable` for a pool of another format. A file that is no pool passes, as the mount says more about it. */
 async function assertLabel(imageFile: string): Promise<void> {
   await using file = await open(imageFile)
   const { buffer, bytesRead } = await file.read(Buffer.alloc(label.bytes), 0, label.bytes, label.at)
@@ -327,7 +326,7 @@ async function assertLabel(imageFile: string): Promise<void> {
   throw new ServiceError('unavailable', `${what}: move the data directory away and begin with a new one`)
 }
 
-/** mkfs looks through all loop devices of the machine, and fails where one of another program ends meanwhile. */
+/** Makes the file system. mkfs looks at all loop devices of the machine and fails when one of another program ends meanwhile: retry. */
 async function makeFileSystem(run: Run, file: string): Promise<void> {
   const argv = ['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', poolLabel, file] as const
   for (let attempt = 1; ; attempt += 1) {
@@ -349,7 +348,7 @@ function asPoolError(error: unknown): never {
   throw code === 'no_space' ? poolIsFull(error) : error
 }
 
-/** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */
+/** Converts an error for the client: a disk that filled up in the middle of work is `no_capacity`. */
 export function asReported(error: unknown): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined
   return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error

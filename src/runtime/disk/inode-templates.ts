@@ -2,16 +2,16 @@ import { readdir, rename } from 'node:fs/promises'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 
-/** Templates begin at multiples of it. Each takes a third of a second more to make than the one below. */
+/** Templates begin at multiples of this. Each takes a third of a second more to make than the one below. */
 const step = 16_384
-/** There is no template above it: a program that makes and removes files all day must not keep the host busy. */
+/** Bound of the templates: a program that makes and removes files all day must not keep the host busy with ever higher ones. */
 const inodeMax = 1_048_576
 const makeTimeoutMs = 120_000
 
 /**
- * Empty subvolumes whose next inode number is high. Overlay assumes that all layers on one file system share inode numbers, but
- * each btrfs subvolume starts anew: a file could have the number of another in a layer below, and `mv` and `cp` would take the
- * two for one. So a disk over layers starts as a snapshot of a template whose numbers are above all of theirs.
+ * Empty subvolumes whose next inode number is high. Overlay assumes that layers on one file system share inode numbers, but each btrfs
+ * subvolume starts anew: a file could have the number of one in a layer below, and `mv` and `cp` would take the two for one. So a disk over
+ * layers starts as a snapshot of a template whose numbers are above those of all layers.
  */
 export class InodeTemplates {
   /** Absolute. */
@@ -27,8 +27,8 @@ export class InodeTemplates {
   }
 
   /**
-   * Path of a template whose snapshots give new files `inode` or a higher number; undefined when it would have to be too high, and
-   * when it cannot be made, as in a full pool.
+   * Path of a template whose snapshots give new files `inode` or a higher number. Undefined above `inodeMax`, and when the template cannot be
+   * made, as in a full pool.
    */
   async above(inode: number): Promise<string | undefined> {
     const from = Math.ceil(inode / step) * step
@@ -41,13 +41,13 @@ export class InodeTemplates {
     })
   }
 
-  /** The same for a number that is not above `inode`, from which the caller counts up. */
+  /** Path of the highest template whose snapshots give a new file no number above `inode`, from which the caller counts up. */
   async below(inode: number): Promise<string | undefined> {
     const from = Math.floor(Math.min(inode, inodeMax) / step) * step
     return from === 0 ? undefined : this.above(from)
   }
 
-  /** Removes what a server that died was making. */
+  /** Removes the draft that a dead server, or a failed call, has left. */
   async removeDraft(): Promise<void> {
     if (await exists(this.#draft)) await this.#hostd.run(['btrfs', 'subvolume', 'delete', this.#draft])
   }
@@ -60,7 +60,6 @@ export class InodeTemplates {
     const path = `${this.#folder}/${from}`
     if (await exists(path)) return path
     const draft = this.#draft
-    // Of a call that failed.
     await this.removeDraft()
     const below = Math.max(...(await readdir(this.#folder)).map(Number).filter((start) => start < from))
     await this.#hostd.run(

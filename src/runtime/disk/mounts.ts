@@ -52,7 +52,7 @@ export async function isMounted(path: string): Promise<boolean> {
 export async function unmountBelow(path: string): Promise<void> {
   const targets = (await mountsBelow(path)).map((entry) => entry.target)
   if (targets.length > 0) await run(['umount', '--lazy', ...targets])
-  // Deleting files through a mount that is left would empty what it shows.
+  // Callers delete files afterwards, and through a mount that is left would delete those that it shows.
   const [left] = await mountsBelow(path)
   if (left !== undefined) throw new Error(`${left.target} is still mounted`)
 }

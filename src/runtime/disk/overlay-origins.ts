@@ -7,9 +7,9 @@ import { removeFolders } from '../cleanup.ts'
 const forgetTimeoutMs = 120_000
 
 /**
- * Overlay stores in an upper layer the file handles of the layers below. When those are copied, as with a moved image folder,
- * overlay refuses the upper layer, or hides the contents of their folders. So a file beside the upper layer identifies what it
- * was last mounted over; when that has changed, the stored handles are removed before the mount.
+ * Overlay stores in an upper layer the file handles of the layers below. When those layers are copied, as with a moved image folder,
+ * overlay refuses the upper layer, or hides the contents of folders. So a file beside the upper layer identifies the layers over which
+ * it was last mounted; when they have changed, the stored handles are removed before the mount.
  */
 export interface LowersHost {
   pool: DiskPool
@@ -38,7 +38,7 @@ export async function adaptUpper(host: LowersHost, record: MountedDisk): Promise
   await noteLowers(host, record, lowers)
 }
 
-/** The disk may be full. Without the file it is adapted once more. */
+/** Writes that file. A full disk may prevent it; then the next mount adapts the upper layer once more. */
 async function noteLowers(host: LowersHost, record: MountedDisk, lowers: string): Promise<void> {
   await writeFile(fileOf(host, record), lowers).catch(() => undefined)
 }
@@ -47,7 +47,7 @@ function fileOf({ pool }: LowersHost, record: MountedDisk): string {
   return pool.path(`${diskOf(record)}/lowers`)
 }
 
-/** A copy is born at another time than what it is a copy of; both times and numbers stay over boots and mounts. */
+/** Identifies the layers by number and time of birth: those of a copy differ, and neither changes with a boot or a mount. */
 async function lowersOf({ pool, images }: LowersHost, { base, layers }: MountedDisk): Promise<string> {
   const paths = layers.map((layer) => pool.path(`${layerOf(layer.checkpointId)}/upper`))
   const births = [...paths, images.pathOf(base, 'base')].map(async (path) => {

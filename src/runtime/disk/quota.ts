@@ -9,16 +9,16 @@ const noTreeIsHigher = '8'
 const rootVolume = '5'
 /** `BTRFS_QGROUP_LIMIT_MAX_RFER` (linux/btrfs_tree.h). */
 const limitsReferenced = 1
-/** Numbers of new subvolumes are looked up together, and not more often than this. */
+/** Numbers of new subvolumes are looked up together, at most once in this time. */
 const listIntervalMs = 60_000
 
 /** The counting of btrfs behind the limits of subvolumes (qgroups, btrfs-quota(8)). */
 export class Quota {
   readonly #run: Run
   readonly #mountDir: string
-  /** The folder of the kernel's view of the file system. */
+  /** The folder of the file system in `/sys/fs/btrfs`. */
   readonly fileSystem: string
-  /** And of its counts, from Linux 5.9 on. */
+  /** The folder of its counts, from Linux 5.9 on. */
   readonly #folder: string
   /** Numbers of subvolumes, by their paths in the pool. */
   #ids = new Map<string, string>()
@@ -37,8 +37,8 @@ export class Quota {
   }
 
   /**
-   * Newer kernels stop counting, and with it every limit, when a subvolume with a high tree is removed; a sandbox could
-   * bring that about with millions of files. Removing one takes longer with this, and the limits hold.
+   * Newer kernels stop counting when a subvolume with a high tree is removed, and then no limit holds; a sandbox can make such a tree with
+   * millions of files. With this setting they go on counting, and the removal takes longer.
    */
   async keepCounting(): Promise<void> {
     const file = `${this.#folder}/drop_subtree_threshold`
@@ -49,13 +49,13 @@ export class Quota {
   /** Counts again, in the kernel's background, if the kernel says that it has lost count. */
   async recount(): Promise<void> {
     const lost = await readFile(`${this.#folder}/inconsistent`, 'utf8').catch(() => '0')
-    // Fails when a count is under way, which is as good.
+    // A rescan fails when another is under way, which is as good.
     if (lost.trim() === '1') await this.#run(['btrfs', 'quota', 'rescan', this.#mountDir]).catch(() => undefined)
   }
 
   /**
-   * What a subvolume holds, as its limit counts: with data that has not reached the disk. Undefined until its number is known, which
-   * one program finds out for all new subvolumes, at most once a minute; later calls read two files.
+   * Bytes that count for a subvolume's limit, with data that has not reached the disk. Undefined until the subvolume's number is known: one
+   * program looks up those of all new subvolumes, at most once a minute. Later calls read two files.
    */
   async countedBytes(path: string): Promise<number | undefined> {
     if (!this.#ids.has(path)) await this.#list()
@@ -75,7 +75,7 @@ export class Quota {
     return (Number(flags) & limitsReferenced) === 0 ? Infinity : Number(bytes)
   }
 
-  /** To be called for a removed subvolume: another one may get its path. */
+  /** Forgets the number of a removed subvolume: another one may get its path. */
   forget(path: string): void {
     this.#ids.delete(path)
   }
@@ -90,7 +90,7 @@ export class Quota {
     )
   })
 
-  /** A group outlives its subvolume. One that still counts something is being emptied; removing it would lose count. */
+  /** Removes quota groups, which outlive their subvolumes. A group with a count is still being emptied; its removal would lose count. */
   async removeStale(): Promise<void> {
     const subvolumes = await this.#run(['btrfs', 'subvolume', 'list', this.#mountDir])
     const living = new Set([...subvolumes.matchAll(/^ID (\d+) /gm)].map((match) => match[1]))

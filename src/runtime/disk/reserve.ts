@@ -8,32 +8,32 @@ const chunkBytesMax = 1024 ** 3
 const chunkShare = 1 / 10
 const chunkRoundingBytes = 16 * 1024 ** 2
 const chunksAhead = 3
-/** A large pool that had none of its blocks gets them once. */
+/** Long enough for a large pool without blocks, which gets all of its reserve at once. */
 const extendTimeoutMs = 120_000
-/** So much of the free space of the device may have blocks that nobody needs before they are given back, and with little left below. */
+/** Unneeded blocks beyond this are given back; `spareBytesMaxIfShort` when little is left below. */
 const spareBytesMax = 1024 ** 3
 const spareBytesMaxIfShort = 128 * 1024 ** 2
-/** In which blocks are taken (`hostd/src/reserve.rs`). */
+/** Blocks are taken in steps of this (`hostd/src/reserve.rs`). */
 export const stepBytes = 64 * 1024 ** 2
-/** btrfs takes addresses of data below this and of its device behind them: from here on fstrim(8) trims free space of the device alone. */
+/** For btrfs, addresses from here on are beyond all data: fstrim(8) then trims only free space of the device. */
 const beyondAllData = String(2 ** 62)
 
-/** Of the sparse file of a pool, in bytes. */
+/** State of the sparse file of a pool. */
 export interface ReserveState {
-  /** What btrfs has allocated and the file system below has no blocks for. */
+  /** Allocated by btrfs, without blocks in the file system below. */
   unbackedBytes: number
-  /** What btrfs can allocate next, and has its blocks. */
+  /** What btrfs can allocate next, with blocks. */
   aheadBytes: number
-  /** All that btrfs can allocate in chunks of the usual size, … */
+  /** All that btrfs can allocate in chunks of the usual size. */
   chunkBytes: number
-  /** … and at all. */
+  /** All that btrfs can allocate. */
   freeBytes: number
 }
 
 /**
- * What makes the sparse file of the pool as good as a disk: all that btrfs has allocated on it, and up to `targetBytes` of what it
- * allocates next, has blocks in the file system below (`hostd/src/reserve.rs`). btrfs refuses a write for which it has allocated
- * nothing, so a write that it has taken finds its blocks, however full the file system below is by then.
+ * Makes the sparse file of the pool as good as a disk. All that btrfs has allocated in the file, and up to `targetBytes` of what it
+ * allocates next, has blocks in the file system below (`hostd/src/reserve.rs`). btrfs refuses a write for which it has allocated nothing,
+ * so every accepted write finds its blocks, however full the file system below is by then.
  */
 export class Reserve {
   readonly #options: { hostd: HostTool; imageFile: string; mountDir: string; fileSystem: string }
@@ -45,32 +45,32 @@ export class Reserve {
   #spareBytes = 0
   #spareBytesKept = 0
 
-  /** `fileSystem`: its folder in `/sys/fs/btrfs`. */
+  /** `fileSystem`: the folder of the pool in `/sys/fs/btrfs`. */
   constructor(options: { hostd: HostTool; imageFile: string; mountDir: string; fileSystem: string; bytes: number }) {
     this.#options = options
     this.#chunkBytes = Math.floor(Math.min(chunkBytesMax, options.bytes * chunkShare + chunkRoundingBytes))
     this.targetBytes = chunksAhead * this.#chunkBytes
   }
 
-  /** Whether btrfs can allocate at least half of what should be there, or all that is left, without a block of the file system below. */
+  /** Whether at least half of the reserve, or all that btrfs can still allocate, has blocks. */
   get isThere(): boolean {
     return this.state !== undefined && this.state.aheadBytes >= Math.min(this.targetBytes / 2, this.state.chunkBytes)
   }
 
-  /** Whether all of it is there, and nothing that btrfs has allocated lacks blocks. */
+  /** Whether all of the reserve is there, and nothing that btrfs has allocated lacks blocks. */
   get isWhole(): boolean {
     if (this.state === undefined) return false
     const { unbackedBytes, aheadBytes, chunkBytes } = this.state
     return unbackedBytes === 0 && aheadBytes >= Math.min(this.targetBytes, chunkBytes)
   }
 
-  /** Whether `extend` may have something to do: btrfs has allocated or given back something, or what is missing can be had. Cheap. */
+  /** Whether `extend` may have something to do: allocations have changed, or there is space below for what is missing. Cheap. */
   isDue(belowBytes: number, leaveBytes: number): boolean {
     if (this.#allocatedBytes() !== this.#allocated || this.state === undefined) return true
     return !this.isWhole && belowBytes >= leaveBytes + stepBytes
   }
 
-  /** Takes blocks for what has none, while more than `leaveBytes` stay below. Throws `CommandError`. */
+  /** Takes the missing blocks, while more than `leaveBytes` stay below. Throws `CommandError`. */
   async extend(leaveBytes: number): Promise<void> {
     const { hostd, imageFile, mountDir } = this.#options
     const allocated = this.#allocatedBytes()
@@ -86,12 +86,12 @@ export class Reserve {
     this.#spareBytes = spareBytes
   }
 
-  /** Whether many blocks belong to what btrfs does not use any more. */
+  /** Whether many blocks are no longer needed. */
   hasSpare(isShort: boolean): boolean {
     return this.#spareBytes >= this.#spareBytesKept + (isShort ? spareBytesMaxIfShort : spareBytesMax)
   }
 
-  /** Gives those blocks back, with those of the reserve, which it takes anew: nothing else may be in want of them meanwhile. */
+  /** Gives back the unneeded blocks and those of the reserve, and takes the latter anew: nothing else may need them meanwhile. */
   async giveBack(leaveBytes: number): Promise<void> {
     await this.#options.hostd.run([
       'fstrim',
@@ -112,12 +112,12 @@ export class Reserve {
   }
 }
 
-/** Whether the file system below gives no blocks in advance, so that there can be no reserve. */
+/** Whether the error says that the file system below gives no blocks in advance, so that there can be no reserve. */
 export function isUnsupported(error: unknown): boolean {
   return error instanceof CommandError && /not supported|there is no command/i.test(messageOf(error))
 }
 
-/** What the devices of a file system have failed to do since it was made, by the names of btrfs (`write_errs`, …). */
+/** Errors of the devices of a file system since it was made, by the names of btrfs (`write_errs`, …). */
 export async function deviceErrors(fileSystem: string): Promise<Record<string, number>> {
   const sums: Record<string, number> = {}
   for (const device of await readdir(`${fileSystem}/devinfo`).catch(() => [])) {

@@ -28,7 +28,7 @@ export const diskPoolCheck: HostCheck = {
     await makeSparse(file)
     await mkdir(pool)
     await run(['mkfs.btrfs', '--quiet', file])
-    // Lazy: a process that looks at the mount must not keep it.
+    // Lazy, so that a process that looks at the mount does not prevent the unmount.
     scratch.defer(['umount', '--lazy', pool])
     await run(['mount', '-o', 'loop', file, pool])
     await run(['btrfs', 'quota', 'enable', pool])
@@ -52,8 +52,8 @@ export const diskPoolCheck: HostCheck = {
 }
 
 /**
- * The root of a sandbox: an overlay over the base image that appears in the sandbox's own range of ids. Without a base image it
- * uses a folder beside it: the file system of the images decides.
+ * The root of a sandbox: an overlay over the base image in the sandbox's own range of ids. Without a base image a folder beside it serves,
+ * since the file system of the images decides.
  */
 export const overlayCheck: HostCheck = {
   name: 'idmapped overlay',

@@ -1,4 +1,4 @@
-/** Pools on file systems of the test's own, which it fills from beside. */
+/** Each pool is on a file system of the test's own, which the test fills from outside of the pool. */
 import assert from 'node:assert/strict'
 import { rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'

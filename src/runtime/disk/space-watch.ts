@@ -7,17 +7,17 @@ import { isReadOnly, readOnlyReason } from './mounts.ts'
 import { deviceErrors, isUnsupported, Reserve, stepBytes } from './reserve.ts'
 import { Stall } from './stall.ts'
 
-/** Between two looks: long with much space, short with little, as if it could shrink by so much a second. */
+/** Interval of the looks: long with much space, short with little, as if space could shrink by so much a second. */
 const lookMsMax = 1_000
 const lookMsMin = 100
 const shrinkBytesPerSecond = 8 * 1024 ** 3
-/** A disk that does not tell its space for so long, or completes none of its requests, does not answer. */
+/** A disk fails when it does not tell its space, or completes no request, for this long. */
 const answerMs = 30_000
 const noAnswerReason = `the disk has not answered for ${answerMs / 1000} seconds`
-/** A share of the file system below, and a bound, see {@link lowBytesOf}. */
+/** Space is low below this share of the file system below the pool, or below a bound; see {@link lowBytesOf}. */
 const lowShare = 1 / 16
 const lowBytesMax = 1024 ** 3
-/** The same of the pool itself. */
+/** The same for the pool itself. */
 const poolLowShare = 1 / 64
 const poolLowBytesMax = 128 * 1024 ** 2
 
@@ -29,9 +29,9 @@ export interface SpaceWatchOptions {
 }
 
 export interface Freezer {
-  /** Freezes all sandboxes. Called with each look while the disk is full: harmless for those that are frozen. */
+  /** Freezes all sandboxes. Called at each look while the disk is full; harmless for frozen ones. */
   freeze: () => Promise<void>
-  /** Thaws them. Returns before all are thawed: it does not wait for work on a sandbox. */
+  /** Thaws all sandboxes. Returns earlier, as it does not wait for work on a sandbox. */
   thaw: () => void
 }
 
@@ -50,12 +50,12 @@ export class SpaceWatch {
   #stall: Stall | undefined
   #fileSystem = ''
   #hasReserve = true
-  /** The last reason, as it was logged, why the reserve cannot be extended. */
+  /** The last logged reason why the reserve cannot be extended. */
   #reserveFault = ''
   #timer: NodeJS.Timeout | undefined
   #isOpen = false
   #looking: Promise<void> = Promise.resolve()
-  /** Since the last look that ended, by a timer: it counts nothing while this process itself is held up, as by a pause of the machine. */
+  /** Time since the last look that ended. A timer adds it up, so that a pause of this process or the machine does not count. */
   #silentMs = 0
   #silence: NodeJS.Timeout | undefined
   #report: DiskReport = { state: 'ok', poolBytes: 0, availableBytes: 0, belowBytes: 0, reserveBytes: 0, errors: {} }
@@ -75,17 +75,17 @@ export class SpaceWatch {
     return { ...this.#report, state: 'failing', reason: noAnswerReason }
   }
 
-  /** For operations that write data. Throws `no_capacity` with the reason while the disk takes no more. */
+  /** For operations that write data. Throws `no_capacity` with the reason while the disk takes none. */
   assertTakesData(): void {
     assertDiskTakesData({ disk: () => this.report })
   }
 
-  /** For operations that must write to give space back. Throws `no_capacity` while sandboxes are frozen or cannot write, not while space is short. */
+  /** For operations that write to free space. Throws `no_capacity` while sandboxes are frozen or cannot write, not while space is low. */
   assertRuns(): void {
     if (this.report.state !== 'low') this.assertTakesData()
   }
 
-  /** To be called once the pool is mounted. Returns after the first look; it fails for no fault of the disk. */
+  /** Starts the watch of a mounted pool. Returns after the first look, and throws for no fault of the disk. */
   async open(fileSystem: string, freezer: Freezer): Promise<void> {
     this.#freezer = freezer
     const { hostd, imageFile, mountDir, log } = this.#options
@@ -101,7 +101,7 @@ export class SpaceWatch {
     this.#schedule()
   }
 
-  /** Sandboxes that are frozen stay so. */
+  /** Ends the watch. Frozen sandboxes stay frozen. */
   async close(): Promise<void> {
     this.#isOpen = false
     clearTimeout(this.#timer)
@@ -150,10 +150,10 @@ export class SpaceWatch {
     const poolBytes = pool.blocks * pool.bsize
     const poolAvailable = pool.bavail * pool.bsize
     let belowBytes = below.bavail * below.bsize
-    // What is left then is for the database.
+    // The rest is for the database.
     const leaveBytes = Math.floor(lowBytes / 2)
     const isStalled = (this.#stall?.look() ?? 0) >= answerMs
-    // A failing disk gives no blocks, or lets a call wait for them.
+    // A failing disk gives no blocks, or makes the call wait.
     const isFailing = isStalled || this.#report.state === 'failing'
     if (!isFailing && (await this.#tendReserve(belowBytes, leaveBytes))) {
       const after = await statfs(belowDir)
@@ -187,7 +187,7 @@ export class SpaceWatch {
     return !this.#reserve.isThere && belowBytes < leaveBytes + stepBytes
   }
 
-  /** Whether it has taken or given back blocks. */
+  /** Extends the reserve, or gives blocks back. Returns whether blocks may have changed. */
   async #tendReserve(belowBytes: number, leaveBytes: number): Promise<boolean> {
     if (!this.#hasReserve || !this.#reserve?.isDue(belowBytes, leaveBytes)) return false
     try {
@@ -207,13 +207,13 @@ export class SpaceWatch {
     return true
   }
 
-  /** A disk that fails gives no blocks either, and what btrfs and the file system below tell of it is to be seen all the same. */
+  /** Only logs: a disk that fails gives no blocks either, and must not hide what btrfs and the file system below tell of it. */
   #tellReserveFault(fault: string): void {
     if (fault !== this.#reserveFault) this.#options.log(`the reserve of the disk pool cannot be extended: ${fault}`)
     this.#reserveFault = fault
   }
 
-  /** With little left below, somebody else may take what is given back before the reserve is there again: nobody writes meanwhile. */
+  /** Gives blocks back. With little space below, others may take them before the reserve is there again, so sandboxes are frozen meanwhile. */
   async #giveBack(reserve: Reserve, leaveBytes: number): Promise<void> {
     const { state } = this.#report
     if (state === 'low') await this.#freezer?.freeze()

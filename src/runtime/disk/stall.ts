@@ -6,11 +6,11 @@ const completedFields = [0, 4, 11, 15]
 const inFlightField = 8
 
 /**
- * Since when the disk below a btrfs has had something to do and has completed nothing. It looks at counters of the kernel, so it waits
- * for no disk, and a disk that is only slow goes on counting.
+ * Finds how long the disk below a btrfs has had work and has completed nothing. It reads counters of the kernel, so it waits for no disk,
+ * and does not mistake a slow one.
  */
 export class Stall {
-  /** Its folder in `/sys/fs/btrfs`. */
+  /** The folder of the btrfs in `/sys/fs/btrfs`. */
   readonly #fileSystem: string
   readonly #now: () => number
   #completed = -1
@@ -21,7 +21,7 @@ export class Stall {
     this.#now = now
   }
 
-  /** To be called again and again: how long that has been so, in milliseconds; 0 when it is not. */
+  /** How long the stall has lasted, in milliseconds; 0 without one. To be called at short intervals. */
   look(): number {
     let completed = 0
     let isBusy = this.#isCommitting()
@@ -38,7 +38,7 @@ export class Stall {
     return this.#sinceMs === undefined ? 0 : now - this.#sinceMs
   }
 
-  /** A flush is not in flight in the eyes of the kernel, but a commit waits for it. Older kernels do not tell. */
+  /** Whether btrfs commits: a commit waits for a flush, which the kernel does not count as in flight. Older kernels do not tell. */
   #isCommitting(): boolean {
     const [, duration] = /^cur_commit_ms (\d+)$/m.exec(readNow(`${this.#fileSystem}/commit_stats`) ?? '') ?? []
     return Number(duration ?? 0) > 0

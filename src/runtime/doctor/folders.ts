@@ -8,7 +8,7 @@ import { fails, missing, runSetup, works, type HostCheck } from '../self-test.ts
 
 const mebibyte = 1024 * 1024
 const poolMinMb = 1024
-/** Hundreds of sandboxes: each running one takes about 100 KB of `/run`. */
+/** Enough for hundreds of sandboxes: each running one takes about 100 KB of `/run`. */
 const runMinMb = 64
 
 /** The server starts programs from the image folder: CRIU and atoll-hostd. */
@@ -28,7 +28,7 @@ export const imageFolderCheck: HostCheck = {
   },
 }
 
-/** An existing pool has its size; a new one takes most of the free space. */
+/** Checks the space for the disk pool: an existing pool has its size, a new one takes most of the free space. */
 export const dataFolderCheck: HostCheck = {
   name: 'data folder',
   required: true,
@@ -51,7 +51,7 @@ export const runFolderCheck: HostCheck = {
   },
 }
 
-/** Lists what starts of the server have moved out of the way. It is no fault of the machine. */
+/** Lists what starts of the server have moved to quarantine. It never fails. */
 export const quarantineCheck: HostCheck = {
   name: 'quarantine',
   required: false,
@@ -63,7 +63,7 @@ export const quarantineCheck: HostCheck = {
   },
 }
 
-/** What setup installs for all servers of the machine: a link, and the file that setup writes last behind it. */
+/** Checks of what setup installs for all servers of the machine: a link, and the file that setup writes last behind it. */
 export const imageChecks: HostCheck[] = [
   installed('base image', 'base', 'rootfs/usr/local/bin/node'),
   installed('guest', 'guest', 'guest'),
@@ -86,7 +86,7 @@ function installed(name: string, link: string, file: string): HostCheck {
   }
 }
 
-/** The innermost folder of a path that other users cannot pass through. Memory is restored as another user than the owner. */
+/** The innermost folder of a path that other users cannot pass through: CRIU restores memory as another user than the folder's owner. */
 async function closedFolder(path: string): Promise<string | undefined> {
   if (((await stat(path)).mode & 0o001) === 0) return path
   return path === '/' ? undefined : closedFolder(dirname(path))

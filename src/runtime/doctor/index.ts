@@ -32,7 +32,7 @@ const requirements: readonly HostCheck[] = [
 
 /** What the machine lacks, with advice, one sentence each; empty when a server can start. Checks only what setup has installed so far. */
 export async function unmetRequirements(options: DoctorOptions): Promise<string[]> {
-  // Setup replaces one that does not speak with this server.
+  // Setup replaces a hostd that does not speak this server's protocol.
   const hasTool = await resolveHostTool(options.imageDir).then(
     () => true,
     () => false,
@@ -40,7 +40,7 @@ export async function unmetRequirements(options: DoctorOptions): Promise<string[
   const checks = hasTool ? [...requirements, overlayCheck] : requirements
   const results = await Promise.all(checks.map(async (check) => ({ ...check, ...(await resultOf(check, options)) })))
   const unmet = results.filter(({ state }) => state !== 'works')
-  // In a container the other failures follow from that one.
+  // In a container all other failures follow from the container.
   const reported = unmet[0]?.name === containerCheck.name ? unmet.slice(0, 1) : unmet
   return reported.map(({ name, found, advice }) => `${name}: ${found}${advice === undefined ? '' : ` (${advice})`}`)
 }
@@ -65,8 +65,8 @@ const hostChecks: readonly HostCheck[] = [
 ]
 
 /**
- * Runs all checks one after the other, those of other parts of the server too, then starts, forks and wakes a sandbox with the driver, and
- * yields each result as it comes. Never throws for a failed check.
+ * Runs all checks one after the other, with those of other parts of the server. Then it starts, forks and wakes a sandbox with the driver.
+ * Yields each result as it comes. Never throws for a failed check.
  */
 export async function* checkHost(
   options: DoctorOptions,

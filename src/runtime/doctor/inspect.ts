@@ -25,12 +25,12 @@ export const harmlessChecks: readonly HostCheck[] = [
   ...imageChecks,
 ]
 
-/** Above the time of any check on a busy machine. */
+/** Longer than any check takes on a busy machine. */
 const checkTimeoutMsDefault = 10_000
 
 /**
- * Returns what runs the checks side by side. A check that fails or hangs is a row that says so; one that still hangs at the next call is
- * not started again.
+ * Returns a function that runs the checks side by side. A check that fails or hangs gets a row that says so. A check that still hangs at
+ * the next call is not started again.
  */
 export function inspectHost(
   options: DoctorOptions,

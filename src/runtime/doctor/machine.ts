@@ -13,7 +13,7 @@ const kernelMin = [5, 19] as const
 const kernelFileSystems = ['btrfs', 'overlay'] as const
 const namespacesMaxFile = '/proc/sys/user/max_user_namespaces'
 const cgroupRoot = '/sys/fs/cgroup'
-/** For the limits of a sandbox. */
+/** Controllers that the limits of a sandbox need. */
 const controllers = ['cpu', 'memory', 'pids'] as const
 
 /** A container may not make mounts, links, control groups and loop devices of a host. */
@@ -87,7 +87,7 @@ function isAtLeast(version: string, [major, minor]: readonly [number, number]): 
   return ofMajor > major || (ofMajor === major && ofMinor >= minor)
 }
 
-/** Loads the module if needed: the kernel lists a file system only then. */
+/** Whether the kernel has a file system. It lists one only once its module is loaded, so this loads the module if needed. */
 async function hasFileSystem(name: string): Promise<boolean> {
   const listed = async () => (await readFile('/proc/filesystems', 'utf8')).split(/\s+/).includes(name)
   if (await listed()) return true

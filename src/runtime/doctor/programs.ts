@@ -20,7 +20,7 @@ const kvmAttempt = `
   ioctl($processor, 0xAE80, 0) or die "cannot run a machine: $!\\n";
 `
 
-/** Nothing fails without these. */
+/** Atoll works without these. */
 export const optionalChecks: HostCheck[] = [
   optional('OCI images', async ({ imageDir }) => {
     const version = await versionText('skopeo', '--version')

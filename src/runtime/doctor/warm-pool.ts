@@ -2,7 +2,7 @@ import { availableParallelism, totalmem } from 'node:os'
 import { defaultWarmPoolSize, warmMemoryPercent, warmSandboxesPerCore } from '../warm-pool-size.ts'
 import { works, type HostCheck } from '../self-test.ts'
 
-/** Tells how many sandboxes wait for an owner, and why. It is never a fault of the machine. */
+/** Tells the number of warm sandboxes, and what decides it. It never fails. */
 export const warmPoolCheck: HostCheck = {
   name: 'warm sandboxes',
   required: false,

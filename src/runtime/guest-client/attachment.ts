@@ -12,11 +12,11 @@ import { Condition } from './condition.ts'
 const creditBytes = 512 * 1024
 /** Bound of the waiting events: many tiny ones cost more than their bytes. Later frames, receipts too, wait in the guest. */
 const eventsMax = 1024
-/** Credit is returned in portions, and sooner when little is left: the guest lets a reader go that returns none. */
+/** Credit is returned in portions, and sooner when little is left: the guest drops a reader that returns none. */
 const creditPortionBytes = 64 * 1024
-/** Input of all waiting writes. */
+/** Bound of the input of all waiting writes. */
 const inputQueueBytesMax = 16 * 1024 * 1024
-/** The part of a freeze's grace for input on its way, then for the guest to close its end. */
+/** A freeze's grace is first for input on its way, then for the guest to close its end. */
 const settleMs = freezeGraceMs / 2
 const closeMs = freezeGraceMs / 4
 
@@ -35,9 +35,9 @@ export type Join = (
  * An attached client. States: *open* → *exited* (the exit event came; waiting events are still read) or *failed* (the connection
  * broke, the guest violated the protocol, the sandbox was put to sleep, or the signal aborted) or *closed* (by us).
  *
- * An open attachment uses one connection after the other: it gives one up when a checkpoint freezes the sandbox, and the next,
- * made after the thaw, goes on at the byte of output and of input that was reached. On each connection one loop always reads,
- * so that receipts for input arrive even if nobody reads the output, and another loop sends.
+ * An open attachment gives its connection up when a checkpoint freezes the sandbox. The next connection, made after the thaw, goes on at
+ * the byte of output and of input that was reached. On each connection one loop always reads, so that receipts for input arrive even if
+ * nobody reads the output, and another loop sends.
  */
 export class GuestAttachment implements Attachment {
   readonly #join: Join
@@ -50,7 +50,7 @@ export class GuestAttachment implements Attachment {
   #connection: GuestConnection | undefined
   #hasInput = false
   #credit = creditBytes
-  /** Output that waits for its reader, and read output that was not returned as credit yet. */
+  /** Bytes of output that wait for their reader, or were read and not returned as credit yet. */
   #waitingBytes = 0
   #consumedBytes = 0
   #position = 0
@@ -209,7 +209,7 @@ export class GuestAttachment implements Attachment {
   async #letGo(connection: GuestConnection): Promise<void> {
     this.#changed.notify()
     const comesBack = connection.frozen === 'checkpoint'
-    // A client that comes back is told what was taken; any other must wait for the receipts.
+    // The guest tells a client that comes back what it took; any other must wait for the receipts.
     if (!comesBack) await this.#atMost(settleMs, () => this.#input.settled || connection.closed)
     if (comesBack && !connection.closed) {
       // The guest then closes its end after the output on its way.
@@ -307,7 +307,7 @@ export class GuestAttachment implements Attachment {
     }
   }
 
-  /** Tells the guest that its process need not wait for this client. After a cut it waits for a while: the client may come back. */
+  /** Tells the guest that its process need not wait for this client. After a cut it waits a while for the client to come back. */
   #leave(): void {
     const connection = this.#connection
     if (connection === undefined || connection.closed || connection.frozen !== undefined || this.#comesBack) return

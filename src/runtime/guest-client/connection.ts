@@ -7,18 +7,18 @@ import { FairYield } from '../../lib/async/fair-yield.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
 
-/** Of an answer: the longest is a list of ports. */
+/** Bounds of an answer: the longest is a list of ports. */
 const answerBounds: JsonBounds = { valuesMax: 20_000, depthMax: 16, fieldsMax: 1000 }
-/** Parsed at once, whatever is in it. */
+/** An answer up to this size is parsed without yielding, whatever is in it. */
 const shortBytes = 8 * 1024
 /** A chunk up to this size is joined with one behind it that is no smaller. */
 const joinedBytesMax = 4096
-/** Frames that are read in a row: tiny ones cost far more than their bytes. */
+/** Frames that are read without yielding: tiny ones cost far more than their bytes. */
 const framesPerYield = 64
 
 /**
- * One thread reads the answers of all guests, and guests are hostile. A long read yields here between two pieces; one reader goes
- * on per iteration of the event loop, so guests that flood slow down each other and not the server.
+ * One thread reads the answers of all guests, and guests are hostile. A long read yields here between two pieces. Each iteration of the
+ * event loop lets one reader go on, so guests that flood slow down each other and not the server.
  */
 export const guestYield = new FairYield(1)
 
@@ -27,7 +27,7 @@ export interface Frame {
   payload: Buffer
 }
 
-/** How long one wait for a complete answer line or frame lasts, even if it arrives byte by byte, and a signal that ends it early. */
+/** Timeout of one wait for a whole answer line or frame, even if it arrives byte by byte, and a signal that ends the wait early. */
 export interface WaitOptions {
   /** Absent: as long as the connection lives. */
   timeoutMs?: number | undefined
@@ -38,16 +38,16 @@ export interface WaitOptions {
 export type Reopen = <T>(use: (connection: GuestConnection) => Promise<T>) => Promise<T>
 
 export interface Timeouts {
-  /** For the answer line. */
+  /** Timeout of the answer line. */
   answerMs: number
-  /** For one frame of a stream that this side is ready for. */
+  /** Timeout of one frame of a stream that this side is ready for. */
   idleMs: number
-  /** For all frames of a collected answer. */
+  /** Timeout of all frames of a collected answer. */
   collectMs: number
 }
 
 /**
- * One connection to a guest, which can answer anything. It reads on demand: it holds at most one line or frame besides the
+ * One connection to a guest, which can answer anything. The connection reads on demand and holds at most one line or frame besides the
  * buffer of the stream, so the socket holds back a guest that sends too much.
  *
  * Throws `unavailable` when the connection ends, breaks or is too slow, and for every violation of the protocol: root in the
@@ -115,7 +115,7 @@ export class GuestConnection {
     if (this.#length > 0) this.#duplex.unshift(this.#take(this.#length))
     this.#duplex.off('error', this.#onError)
     this.#duplex.off('freeze', this.#onFreeze)
-    // By then the new owner listens.
+    // The new owner listens before the next iteration of the event loop.
     const frozen = this.#frozen
     if (frozen !== undefined) setImmediate(() => this.#duplex.emit('freeze', frozen))
     return this.#duplex
@@ -262,7 +262,7 @@ export class GuestConnection {
   }
 }
 
-/** The end of one wait, counted from its creation on: partial data does not renew it. */
+/** The end of one wait, fixed when it is created: partial data does not renew it. */
 class Deadline {
   readonly signal: AbortSignal | undefined
   readonly #timeoutMs: number | undefined

@@ -7,8 +7,8 @@ import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type 
 import { fileStat } from './port-values.ts'
 
 /**
- * Opens a file; the stream then owns its connection. A checkpoint takes the connection away at once; the next read opens another
- * one and goes on with the first unread byte, if the file is unchanged.
+ * Opens a file; the stream then owns its connection. A checkpoint closes the connection at once. The next read opens another and goes
+ * on with the first unread byte, if the file is unchanged.
  */
 export async function openFile(
   reopen: Reopen,

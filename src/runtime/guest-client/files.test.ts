@@ -168,7 +168,7 @@ test('files: a call with a user has the rights of that user and no more, whateve
   assert.deepEqual((await readdir(closed)).toSorted(), ['inside', 'secret'])
   for (const file of [secret, inside]) assert.equal(await readFile(file, 'utf8'), 'of root')
 
-  // What is the user's works, and belongs to it; root, and a call without a user, may do all.
+  // In its own folders the user may write, and owns what it makes. Root, and a call without a user, may do everything.
   await written(join(home, 'a/b'))
   assert.equal(await read(join(home, 'a/b'), { user }), 'of nobody')
   assert.deepEqual([(await stat(join(home, 'a'))).uid, (await stat(join(home, 'a/b'))).uid], [65_534, 65_534])
@@ -196,12 +196,12 @@ test('files: a user replaces a file that it may write, and not one that it may o
   assert.deepEqual([now.uid, now.gid, now.mode & 0o777, await readFile(shared, 'utf8')], [65_534, 12, 0o662, 'new'])
   await refuses(guest.writeFile(guarded, bodyOf('new'), { user: 'nobody' }), 'forbidden')
   assert.equal(await readFile(guarded, 'utf8'), 'old')
-  // The group behind a colon is the only one.
+  // A group behind a colon replaces all groups of the user.
   await chmod(guarded, 0o640)
   await chown(guarded, 0, 12)
   assert.equal(await read(guarded, { user: '65534:12' }), 'old')
   await refuses(guest.readFile(guarded, { user: '65534:13' }), 'forbidden')
-  // No file of root, and none with root's rights, comes of it.
+  // A set-user-id file belongs to the user and never to root.
   await guest.writeFile(join(home, 'suid'), bodyOf('x'), { mode: 0o4755, user: 'nobody' })
   assert.equal((await stat(join(home, 'suid'))).uid, 65_534)
   assert.deepEqual(await temporaries(), [])

@@ -15,7 +15,7 @@ import { refuses } from '../../lib/testing/refuses.ts'
 import { GuestProcess } from './testing/guest-process.ts'
 import { eventually } from '../../lib/testing/eventually.ts'
 
-/** Stands for a driver: a dump is a stop of the guest's process, and asks for what a real one does. */
+/** Stands for a driver. Its dump stops the guest's process, and has the same conditions as a real one. */
 class Freezer {
   readonly #machine: GuestProcess
   readonly #open = new Set<Duplex>()
@@ -37,7 +37,7 @@ class Freezer {
     })
   }
 
-  /** As in the memory of a fork: all have paused, and none comes back. */
+  /** Leaves the guest as in the memory of a fork: all clients have paused, and none comes back. */
   async leave(): Promise<void> {
     this.#thaw = Promise.withResolvers<void>().promise
     for (const duplex of this.#open) duplex.emit('freeze', 'checkpoint' satisfies FreezeReason)
@@ -218,7 +218,7 @@ test('freeze: a run continues after it, and its command runs once', async () => 
   await freezeTimes(5, (round) => (round % 2 === 0 ? 0 : 2000))
   const { process: ended, output } = await long
   assert.deepEqual([ended.exitCode, String(output?.stdout)], [5, 'done\n'])
-  // Also in the moments in which its output is on its way, or acknowledged.
+  // Often enough to meet the moments in which its output is on its way, or acknowledged.
   const rounds = 40
   for (let round = 0; round < rounds; round++) {
     const short = run(`short-${round}`, 'printf 1234')

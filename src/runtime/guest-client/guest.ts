@@ -42,7 +42,7 @@ import { storeFile } from './upload.ts'
 /** Opens one connection to the guest of a sandbox. Throws `unavailable`. */
 export type GuestDial = (signal?: AbortSignal) => Promise<Duplex>
 
-/** Connects to a port of a sandbox past its guest. Undefined where only the guest can. Throws `nothing_listening` and `unavailable`. */
+/** Connects to a port of a sandbox without its guest. Undefined where only the guest can connect. Throws `nothing_listening` and `unavailable`. */
 export type PortConnect = (port: number, signal?: AbortSignal) => Promise<Duplex | undefined>
 
 export interface GuestClientOptions {
@@ -56,7 +56,7 @@ export interface GuestClientOptions {
   collectTimeoutMs?: number
   /** Who is charged for collected answers, which are bounded for each owner, and for all together. Default `''`. */
   owner?: string
-  /** Default one for the process. */
+  /** Default: one budget for the process. */
   listings?: BodyBudget
 }
 
@@ -97,7 +97,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     return connectOnce(dial, (connection) => connection.ask(request, schema, wait), signal)
   }
 
-  /** For what changes nothing: a freeze that cuts it off begins it again. */
+  /** For requests that change nothing: one that a freeze cut off is repeated. */
   const look = <T>(use: Use<T>) => reopen((connection) => useUp(connection, use))
 
   const lookUp = <T>(request: object, schema: z.ZodType<T>, signal?: AbortSignal): Promise<T> =>
@@ -146,8 +146,8 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
   }
 
   /**
-   * The guest is asked whether it allows the port after the connection was made, so that it sees who listens, and before a byte passes.
-   * Undefined where only the guest can connect. A freeze for a checkpoint in between begins it again.
+   * Connects, and then asks the guest whether it allows the port: by then the guest sees who listens, and no byte has passed. A freeze for a
+   * checkpoint in between begins it again. Undefined where only the guest can connect.
    */
   async function connectDirectly(port: number, signal?: AbortSignal): Promise<Duplex | undefined> {
     for (;;) {
@@ -271,7 +271,8 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
 /**
  * Replaces what a fork must not share with its source; for drivers, after a start or a restore. `seed`: at most 4096 random bytes in hex,
- * mixed into the generator of the sandbox's kernel. `fork`: no output is held for clients that come back to the source. Returns what the sandbox's rights did not allow: field → reason.
+ * mixed into the generator of the sandbox's kernel. `fork`: no output is held for clients that come back to the source. Returns, by field,
+ * why the sandbox's rights did not allow a replacement.
  */
 export async function configureGuest(
   dial: GuestDial,
@@ -284,8 +285,8 @@ export async function configureGuest(
 }
 
 /**
- * Returns the number of connections that the guest serves, this one included, after this one is closed on both sides. At 1, with
- * no other dialled meanwhile, memory can be saved.
+ * Returns the number of connections that the guest serves, this one included, once this one is closed on both sides. If it is 1 and no
+ * other was dialled meanwhile, memory can be saved.
  */
 export async function guestConnections(dial: GuestDial, signal?: AbortSignal): Promise<number> {
   const wait = { timeoutMs: answerTimeoutMs, signal }

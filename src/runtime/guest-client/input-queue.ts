@@ -1,4 +1,4 @@
-/** Input that the guest has not taken yet; it buffers up to twice that. */
+/** Bound of the input that was sent and not taken yet. The guest buffers up to twice as much. */
 const windowBytes = 256 * 1024
 const partBytes = 64 * 1024
 
@@ -22,7 +22,7 @@ export class InputQueue {
     return this.#queued - this.#taken
   }
 
-  /** Nothing that was sent waits to be taken. */
+  /** Whether the guest has taken all that was sent. */
   get settled(): boolean {
     return this.#sent === this.#taken
   }
@@ -67,7 +67,7 @@ export class InputQueue {
     return undefined
   }
 
-  /** Another so many bytes were taken; false when that is more than was sent. */
+  /** Notes that the guest has taken `bytes` more; false when that is more than was sent. */
   take(bytes: number): boolean {
     if (this.#taken + bytes > this.#sent) return false
     this.#taken += bytes
@@ -83,7 +83,7 @@ export class InputQueue {
     return true
   }
 
-  /** On a new connection: goes on at `taken`, as the guest counts. False when that cannot be. */
+  /** Continues on a new connection at `taken`, the guest's count. False when that is impossible. */
   resume(taken: number, ended: boolean): boolean {
     if (taken < this.#taken || !this.take(taken - this.#taken)) return false
     if (ended && !(this.#endSent && this.#taken === this.#queued)) return false

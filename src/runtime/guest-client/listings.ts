@@ -19,17 +19,17 @@ import { sortedInSlices } from '../../lib/sorted.ts'
 import { fileStat } from './port-values.ts'
 
 const entriesMax = 100_000
-/** Room for that many entries with paths and names of some 250 bytes; the guest refuses longer lists with `too_large`. */
+/** Room for the most entries with names of some 250 bytes; the guest refuses longer lists with `too_large`. */
 const listBytesMax = 32 * 1024 * 1024
 const listSchema = z.array(z.unknown())
-/** Of one frame, whose entries have some hundred bytes each. */
+/** Bounds of one frame, whose entries have some hundred bytes each. */
 const frameBounds: JsonBounds = { valuesMax: 32_768, depthMax: 8, fieldsMax: 64 }
-/** JSON that is being collected, of all owners together; its parsed values take a few times as much. */
+/** Bound of the JSON that is being collected for all owners together; its parsed values take a few times as much. */
 const listingsBytesMax = 192 * 1024 * 1024
 /** Small listings always pass. */
 const listingFreeBytes = 64 * 1024
 
-/** One for the process: root in a sandbox can answer many calls at once with the longest lists, and take minutes for each. */
+/** One budget for the process: root in a sandbox can answer many calls at once with the longest lists, and take minutes for each. */
 export const processListings = new BodyBudget(listingsBytesMax, {
   ownerBytesMax: listBytesMax,
   freeBytes: listingFreeBytes,
@@ -39,7 +39,7 @@ export const processListings = new BodyBudget(listingsBytesMax, {
 export interface Collection {
   timeouts: Timeouts
   listings: BodyBudget
-  /** Of the share of `listings`. */
+  /** Whose share of `listings` is charged. */
   owner: string
 }
 
@@ -82,7 +82,7 @@ export async function readEntries<G, T>(
     const found = await parseValue(frame.payload, listSchema, frameBounds)
     if (found.length === 0) throw nonsense('an empty list')
     if (entries.length + found.length > countMax) throw nonsense('a listing is too long')
-    // One by one, so that the first that is wrong ends it: a check of all would collect what is wrong with each.
+    // One by one, so that the first wrong item ends the check: a check of the whole list would collect the faults of each.
     for (const item of found) {
       await slice.next()
       entries.push(convert(check(item, schema)))

@@ -3,7 +3,7 @@ import type { ProcessOutput } from '../../sandbox/ports/guest.ts'
 import { type GuestConnection, nonsense, parseValue, type Timeouts } from './connection.ts'
 import { collecting } from './listings.ts'
 
-/** The most that a guest retains of a stream, and the most that it reads beyond at the end of a process. */
+/** The most that a guest retains of a stream, with what it reads beyond that at the end of a process. */
 const outputBytesMax = 18 * 1024 * 1024
 
 export async function readOutput(
@@ -17,7 +17,7 @@ export async function readOutput(
   return readOutputFrames(connection, timeouts)
 }
 
-/** Has the guest release a process whose output was read; false when it may not have done so. */
+/** Asks the guest to release a process whose output was read; false when that may have failed. */
 export async function acknowledge(connection: GuestConnection, timeouts: Timeouts): Promise<boolean> {
   const wait = { timeoutMs: timeouts.answerMs }
   try {

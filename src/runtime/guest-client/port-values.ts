@@ -1,4 +1,4 @@
-/** Values of a guest as those of the `Guest` port. */
+/** Converts values of a guest to those of the `Guest` port. */
 import { defined } from '../../lib/defined.ts'
 import type { GuestProcess, GuestStat, GuestSystemProcess } from '../../protocol/guest.ts'
 import type { FileStat, ProcessInfo, SystemProcess } from '../../sandbox/ports/guest.ts'

@@ -135,7 +135,7 @@ test('process: a program that is there and whose interpreter is missing says whi
   assert.equal(named.stderr, message.replace(script, 'script'))
   const relative = await run(['./script'], { cwd: machine.folder })
   assert.equal(relative.stderr, message.replace(script, './script'))
-  // As an editor of another system leaves it, and as a hostile one would.
+  // With the line ends of another system, then with an escape sequence.
   await writeFile(script, '#!/bin/sh\r\necho\r\n', { mode: 0o755 })
   assert.match((await run([script])).stderr, /its interpreter \/bin\/sh\\r does not exist/)
   await writeFile(script, '#!/\u001b[2J\n', { mode: 0o755 })
@@ -208,7 +208,7 @@ test('process: a timeout kills its group and other groups of the session, and an
   }
   // A timeout that is not over leaves the exit code.
   assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
-  // An exit of its own with that status is none.
+  // A process that exits with status 124 by itself has not timed out.
   const own = await shell('exit 124', { timeoutMs: 60_000 })
   assert.deepEqual([own.exitCode, own.timedOut], [124, undefined])
 })
@@ -372,7 +372,7 @@ test('process: at the end of the guest a program has time to finish, and a termi
     const other = await GuestProcess.start({ asInit })
     const out = await mkdtemp(join(tmpdir(), 'atoll-end-'))
     const script = `trap 'sleep 0.5; echo done > ${out}/child; exit' TERM; touch ${out}/ready; while :; do sleep 0.05; done`
-    // The second one's leader ends at once: what it left behind has time as well, where the guest sees all there is.
+    // The leader of the second process ends at once. What it leaves behind gets the grace too where the guest is PID 1 and sees it.
     const argv = ['sh', '-c', asInit ? `(${script}) & sleep 1000` : script]
     await other.guest.spawn({ id: 'gentle', argv, envs: {} })
     const onTerminal = `trap '' TERM; trap 'echo done > ${out}/terminal; exit' HUP; touch ${out}/pty; while :; do sleep 0.05; done`

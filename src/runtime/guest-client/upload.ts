@@ -5,14 +5,14 @@ import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
 import { Condition } from './condition.ts'
 
-/** The guest brings a file that replaces another to the disk before it answers: 10 MB each second are few for a disk. */
+/** The guest flushes a file that replaces another before it answers. Hardly any disk writes less than 10 MB each second. */
 const slowestDiskBytesPerMs = 10_000
 
 type Written = z.infer<typeof writtenSchema>
 
 /**
- * Stores a file, over one connection more for each checkpoint: the guest then keeps the bytes that it has, and the next connection
- * goes on behind them. A refusal of the guest does not destroy `body`, so that an HTTP answer can still follow.
+ * Stores a file. A checkpoint ends the connection: the guest keeps the bytes that it has, and another connection goes on behind them.
+ * A refusal of the guest does not destroy `body`, so that an HTTP answer can still follow.
  */
 export async function storeFile(
   reopen: Reopen,

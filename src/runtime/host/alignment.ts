@@ -15,9 +15,8 @@ interface AlignHost extends Pick<Machine, 'inventory' | 'network'> {
 }
 
 /**
- * See `RuntimeDriver.align`. What a sandbox has is read from where the kernel keeps it: its control groups, the quota of its disk, its
- * tables of mounts and addresses. What cannot change once it runs is not looked at: its host name was set before its first process
- * ran, and nothing inside may set another.
+ * See `RuntimeDriver.align`. Reads what a sandbox has from the kernel: its control groups, the quota of its disk, its tables of mounts and
+ * addresses. Does not check what cannot change in a running sandbox, such as its host name, which nothing inside may set.
  */
 export async function alignSandbox(
   { inventory, running, limits, network }: AlignHost,
@@ -31,7 +30,7 @@ export async function alignSandbox(
   return { differences, ...defined({ keptMemoryMb: memoryMb === spec.memoryMb ? undefined : memoryMb }) }
 }
 
-/** Its link and its address; `attach` makes what is not there. */
+/** Aligns the link and the address; `attach` makes what is missing. */
 async function alignNetwork(
   network: Network,
   { slot }: SandboxRecord,

@@ -10,7 +10,7 @@ import type { HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { changesMax } from './context.ts'
 
-/** The kernel commits snapshots that are made at the same time together. */
+/** In parallel, as the kernel commits snapshots that are made at the same time together. */
 const snapshotsAtOnce = 16
 const listTimeoutMs = 120_000
 const removalAttempts = 20
@@ -28,26 +28,26 @@ export interface CutSubvolume {
   uuid: string
   /** The subvolume that it was a snapshot of, unless that is an inode-offset template. */
   parentUuid?: string | undefined
-  /** The number of the commit with which it was made. */
+  /** The number of the commit that made it. */
   createdIn: number
-  /** The same of the snapshot: the subvolume has changed since if its last change has a higher number. */
+  /** The number of the commit that made the snapshot. The subvolume has changed since if its last change has a higher one. */
   generation: number
   /** Names the snapshot and its stream. */
   id: string
-  /** What it may hold, where it is a volume. */
+  /** The limit of a volume. */
   limitBytes?: number | undefined
-  /** Whether the snapshot was made for this cut: the others are in the last backup. */
+  /** Whether the snapshot was made for this cut. If not, the last backup has it. */
   isNew: boolean
 }
 
-/** All that a driver has on its host, as one moment had it. */
+/** All that a driver has on its host, at one moment. */
 export interface Cut {
   subvolumes: CutSubvolume[]
   /** Record files, in force and in quarantine, by paths relative to the data directory. */
   records: { path: string; text: string }[]
   /** Ids of snapshots of the last backup that are in the pool. */
   kept: string[]
-  /** Where the snapshots are, absolute; those that are new have {@link draftPrefix} before their id. */
+  /** The folder of the snapshots, absolute; new ones have {@link draftPrefix} before their id. */
   folder: string
 }
 
@@ -78,9 +78,9 @@ interface BackupOptions {
  *     cut ──► draft.<id> ── keep ──► <id> ── removeAllBut ──► removed
  *                  └── removeDrafts ──► removed
  *
- * A cut is what `kill -9` of the server would leave at that moment, which a start understands. It takes all permits for changes: each write of
- * a record and each subvolume that is made or removed is in it or is not, and so is each transaction of the database. Sandboxes run on.
- * Memory is frozen before disks: where it has all images of a dump, the processes had stopped before their disk was frozen.
+ * A cut is what `kill -9` of the server would leave at that moment, from which a start recovers. It takes all permits for changes, so it has
+ * each write of a record, each made or removed subvolume and each transaction of the database whole or not at all. Sandboxes run on. The
+ * memory is snapshot before the disks: if it has all images of a dump, the processes had stopped before the snapshot of their disk.
  */
 export class PoolBackups {
   readonly #options: BackupOptions
@@ -89,20 +89,23 @@ export class PoolBackups {
     this.#options = options
   }
 
-  /** Calls `during` in the moment of the cut; `heldMs` says how long changes waited. `last` is what the last backup has, by path. Throws `no_capacity` when the pool is full, and `conflict`. */
+  /**
+   * Makes a cut and calls `during` at its moment. `last` is what the last backup has, by path; `heldMs` says how long changes waited. Throws
+   * `no_capacity` when the pool is full, and `conflict`.
+   */
   async cut<Result>(
     last: Readonly<Record<string, Copied>>,
     during: () => Promise<Result>,
   ): Promise<{ cut: Cut; result: Result; heldMs: number }> {
     const { pool, changes } = this.#options
-    // The flush below finds little left.
+    // Flush first, so that the flush below, during which changes wait, is short.
     await pool.flush()
     const take = async () => {
       const from = performance.now()
       const isChanged = ({ path, uuid, generation }: Listed) =>
         last[path]?.uuid !== uuid || generation > last[path].generation
       const ids = new Map<string, string>()
-      // What has changed is known once it is committed.
+      // The kernel tells changes only once they are committed.
       await pool.flush()
       const isMemory = ({ path }: Listed) => path === memoryFolder
       const memory = (await this.#list()).find(isMemory)
@@ -130,8 +133,8 @@ export class PoolBackups {
   }
 
   /**
-   * Removes what a cut has made, unless it is kept. The kernel refuses to remove what is being sent, which ends soon after whoever has read
-   * it: so it tries for a while. Throws the last error.
+   * Removes the snapshots of a cut that were not kept. The kernel refuses to remove one that is being sent, and a send ends a little after its
+   * reader, so this retries for a while. Throws the last error.
    */
   async removeDrafts(): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
@@ -173,7 +176,7 @@ export class PoolBackups {
         createdIn,
         isReadOnly: readOnly.has(path),
         parentUuid: isSnapshot ? parentUuid : undefined,
-        // Those of sandboxes are set at each start.
+        // Limits of sandboxes are set at each start.
         limitBytes: path.startsWith('volumes/') ? limits.get(number) : undefined,
       }
       const copied = last[path]

@@ -16,7 +16,7 @@ import { mountVolumes } from './volumes.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64
-/** A process that holds one of these files open is only restored where the file is as long as it was, also in another subnet. */
+/** Fixed lengths of these files in any subnet: CRIU restores a process that has one open only if the length is the same. */
 const [hostsBytes, resolvConfBytes] = [256, 64]
 const busyTimeoutMs = 1_000
 const busyPollMs = 10
@@ -42,7 +42,7 @@ export interface BundleHost extends Pick<
   limitFiles: LimitFiles
 }
 
-/** The folder in `/run` from which the runtime starts the sandbox. `diskBytes`: what its disk holds, as far as that is known. The disk must exist when `mountRoot` is called. */
+/** Makes the folder in `/run` from which the runtime starts the sandbox. `diskBytes`: what its disk holds, if known. */
 export async function makeBundle(
   host: BundleHost,
   record: SandboxRecord,
@@ -75,7 +75,7 @@ async function writeBundle(
   await allDone([
     hostd.runTool({ op: 'make-source', dir: `${folder}/etc` }),
     writeFile(`${folder}/config.json`, JSON.stringify(config), { mode: 0o600 }),
-    // Must be there from the first start on; each dump and restore writes what it needs.
+    // The file must exist from the first start on; each dump and restore writes its options.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
     mountVolumes(host, record, volumes),
@@ -90,7 +90,7 @@ async function writeBundle(
   ])
 }
 
-/** To be called when the guest has bound its socket: no id of the sandbox can replace it from then on. */
+/** Closes the folder once the guest has bound its socket, so that no id of the sandbox can replace the socket. */
 export async function closeGuestDir(names: HostNames, sandboxId: string): Promise<void> {
   await chown(names.guestDir(sandboxId), 0, 0)
 }
@@ -98,7 +98,7 @@ export async function closeGuestDir(names: HostNames, sandboxId: string): Promis
 /** A process outside the sandbox holds an earlier root mount of its disk. */
 export class DiskBusy extends Error {}
 
-/** Mounts the root: the sandbox's own writes over its layers over the base, all in the sandbox's id range. Throws `DiskBusy`. */
+/** Mounts the root: the disk, which must exist, over its layers over the base, all in the sandbox's id range. Throws `DiskBusy`. */
 export async function mountRoot(
   { names, pool, images, hostd }: Pick<BundleHost, 'names' | 'pool' | 'images' | 'hostd'>,
   record: SandboxRecord,
@@ -122,8 +122,8 @@ export async function mountRoot(
       return
     } catch (error) {
       if (!(error instanceof HostdError) || error.code !== 'busy') throw error
-      // The unmounted root of the last run exists until its last user releases it. On a busy host the kernel does that for a
-      // process a moment after its end.
+      // The unmounted root of the last run exists until its last user releases it. On a busy host an ended process does so a moment
+      // later.
       if (Date.now() >= until) throw new DiskBusy('the disk is in use', { cause: error })
     }
     await sleep(busyPollMs)
@@ -133,7 +133,7 @@ export async function mountRoot(
 /** Files that differ from sandbox to sandbox. They are mounted read-only, never written through a hostile root. */
 function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string> {
   return {
-    // `localhost` is IPv4 alone, so that every server that binds it is found at the same address.
+    // `localhost` is IPv4 alone, so that all servers that bind it are at the same address.
     hosts: [
       '127.0.0.1 localhost',
       '::1 ip6-localhost ip6-loopback',

@@ -6,9 +6,9 @@ import { freezeGraceMs, type FreezeReason } from '../../sandbox/ports/runtime-dr
 const waitingDialsMax = 4_096
 /** Per sandbox, open ones and dials together. */
 const connectionsMax = 1_024
-/** Of these to its ports: visitors of a preview must not keep its owner, and hostd's probes, from the guest. */
+/** Bound of those to its ports: visitors of a preview must not keep the owner and probes from the guest. */
 const portConnectionsMax = 768
-/** Per owner: sixteen sandboxes that hold all of theirs would be as many as hostd carries. */
+/** Per owner: sixteen sandboxes with all of theirs would take all that hostd carries. */
 const ownerConnectionsMax = 8_192
 /** To all guests together, as each takes a thread of hostd, whose own bound (`hostd/src/relay/table.rs`) leaves room for probes. */
 const guestConnectionsMax = 15_360
@@ -29,7 +29,7 @@ export interface OpenOptions {
 class GuestConnections {
   readonly #open = new Set<Socket>()
   readonly #dials = new Set<Promise<Socket>>()
-  /** Of both, those to ports. */
+  /** Connections and dials to ports. */
   #ports = 0
   #frozen: { reason: FreezeReason; ended: Promise<void> } | undefined
   #waiting = 0

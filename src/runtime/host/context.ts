@@ -33,10 +33,10 @@ import { RunningSandboxes } from './running.ts'
 import { MemorySaver } from './save-memory.ts'
 import { Supervisor } from './supervisor.ts'
 
-/** More boots than this at once only wait longer for their guests. */
+/** More boots at a time would only wait longer for their guests. */
 const bootsAtOnce = Math.max(4, 2 * availableParallelism())
 const lazyBytesMinDefault = 128 * 1024 ** 2
-/** Writes of records, and subvolumes that are made or removed, at a time. */
+/** Changes at a time: writes of records, and subvolumes that are made or removed. */
 export const changesMax = 1024
 
 export interface OciDriverOptions {
@@ -50,7 +50,7 @@ export interface OciDriverOptions {
   subnet: string
   /** Size of the disk pool. Default: 80 % of the free space, at most 256 GiB. */
   diskPoolBytes?: number
-  /** What each sandbox may do with the pool. Default: what it can. */
+  /** Disk rates of each sandbox. Default: unlimited. */
   diskRates?: DiskRates | undefined
   /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. Default: 128 MiB. */
   lazyMemoryBytesMin?: number | undefined
@@ -73,7 +73,7 @@ export interface OciDriverOptions {
 /** What a driver has while it is closed too. */
 export type DriverContext = ReturnType<typeof createContext>
 
-/** Constructs that, without touching the host, but for the data directory. Throws `invalid_request` for an illegal subnet. */
+/** Constructs a context. Of the host it touches only the data directory. Throws `invalid_request` for an illegal subnet. */
 export function createContext(options: OciDriverOptions) {
   const { dataDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
@@ -82,8 +82,8 @@ export function createContext(options: OciDriverOptions) {
   const pooled = { imageFile: names.poolFile, mountDir: names.poolDir }
   const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
   /**
-   * Whoever writes a record, or makes or removes a subvolume, has a permit meanwhile, and nothing of the kind begins within one. A backup takes
-   * all of them for its cut (`backup-cut.ts`).
+   * A write of a record, and a subvolume that is made or removed, takes one permit; these changes do not nest. A backup takes all permits for
+   * its cut (`backup-cut.ts`).
    */
   const changes = new Semaphore({ permits: changesMax })
   const subnet = new Subnet(options.subnet)
@@ -120,7 +120,7 @@ export function createContext(options: OciDriverOptions) {
 /** What a driver has while it is open. */
 export type OpenHost = DriverContext & Awaited<ReturnType<typeof assemble>> & { lock: AsyncDisposable }
 
-/** Finds out what the host can do, and constructs with that what a driver consists of, each part below those that use it. */
+/** Finds out what the host can do and constructs the parts of a driver, each below the parts that it uses. */
 export async function assemble(context: DriverContext, hostTool: string, onExit: (exit: SandboxExit) => void) {
   const { names, hostd, lxcfs, runtime, images, pool, network, inventory, semaphore, locks, log } = context
   const { space, connections } = context

@@ -14,8 +14,8 @@ const seedBytes = 64
 export type GuestRelay = Pick<Hostd, 'connect'>
 
 /**
- * Connects to a guest's socket. The file is under the sandbox's control; its folder is a file system of its own on which
- * the kernel follows no symbolic link, so what answers is the sandbox. Throws `unavailable`.
+ * Connects to a guest's socket. The sandbox controls the file. Its folder is a file system of its own on which the kernel follows no
+ * symbolic link, so only the sandbox can answer. Throws `unavailable`.
  */
 export async function dialSocket(relay: GuestRelay, path: string, signal?: AbortSignal): Promise<Socket> {
   const until = Date.now() + connectTimeoutMs

@@ -101,7 +101,7 @@ class OciDriver implements RuntimeDriver {
   async isPrepared(spec: SandboxSpec): Promise<boolean> {
     const host = this.#opened
     if (host?.inventory.sandboxes.get(spec.id)?.warm === undefined) return false
-    // A create fails too for an image or a checkpoint that is unknown now.
+    // Ignore an error: a create fails by itself when its image or checkpoint is unknown by now.
     return host.firstStart.isFit(spec).catch(() => false)
   }
 
@@ -198,7 +198,7 @@ class OciDriver implements RuntimeDriver {
     return this.#locked(sandboxId, async () => {
       const host = this.#hostWithSpace()
       const { inventory, pool, running } = host
-      // A wake may have failed without writing down that the disk is newer than the memory.
+      // A failed wake may not have recorded that the disk is newer than the memory.
       const found = inventory.sandbox(sandboxId)
       const record = running.isUp(sandboxId) ? found : await dropStaleMemory(host, found)
       const hasMemory = record.memory?.bytes !== undefined
@@ -317,7 +317,7 @@ class OciDriver implements RuntimeDriver {
       if ((error as NodeJS.ErrnoException).code === 'ETIMEDOUT') {
         throw new ServiceError('nothing_listening', `nothing listens on port ${port}`, { cause: error })
       }
-      // The guest knows the listeners on other addresses, and says why there is none.
+      // The guest knows listeners on other addresses, or says why there are none.
       return undefined
     }
   }

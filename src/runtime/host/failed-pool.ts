@@ -8,8 +8,8 @@ interface FailedHost extends Pick<Machine, 'names' | 'hostd' | 'runtime' | 'pool
 }
 
 /**
- * Ends all sandboxes of a pool that an error of the disk has made read-only, and unmounts it. Only a new mount can be written to, and
- * there is none while something uses the old one. Disks then are as btrfs has last committed them. Throws `unavailable`.
+ * Ends all sandboxes of a pool that a disk error has made read-only, and unmounts it: only a new mount can be written, which needs the end of
+ * the old one. Disks are then as btrfs has last committed them. Throws `unavailable`.
  */
 export async function leaveFailedPool({ names, hostd, runtime, pool, running, log }: FailedHost): Promise<void> {
   // Some may have been cut off before the runtime knew them, some after it forgot them.

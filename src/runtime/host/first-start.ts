@@ -17,7 +17,7 @@ interface FirstStartOptions extends Pick<Machine, 'inventory' | 'images' | 'pool
   launcher: Launcher
 }
 
-/** Makes sandboxes, for an owner or to wait for one, and removes them. */
+/** Makes sandboxes, with an owner or warm, and removes them. */
 export class FirstStart {
   readonly #options: FirstStartOptions
 
@@ -54,7 +54,7 @@ export class FirstStart {
     }
   }
 
-  /** Gives a prepared sandbox the limits of its owner, and its record no longer says that it waits for one. An unfit one is removed: false. */
+  /** Gives a warm sandbox the limits of its owner and ends its wait in its record. Returns false for an unfit one, which is removed. */
   async takeOver(spec: SandboxSpec, signal: AbortSignal | undefined): Promise<boolean> {
     const { inventory, limits } = this.#options
     const { id } = spec
@@ -80,7 +80,7 @@ export class FirstStart {
     return false
   }
 
-  /** Whether a prepared sandbox runs, from the images and the checkpoint that a start would take now. */
+  /** Whether a warm sandbox runs, from the images and the checkpoint that a start would take now. */
   async isFit(spec: SandboxSpec): Promise<boolean> {
     const { inventory, images, running } = this.#options
     const { id, image, from } = spec

@@ -15,10 +15,10 @@ import type { SandboxRecord } from './records.ts'
 export const hooksDir = '/etc/atoll/on-fork.d'
 
 const hooksMax = 32
-/** Each kills what it runs and is told as a failure. */
+/** Timeout of one hook. At its end the hook is killed and reported as failed. */
 const hookMs = 10_000
 const allHooksMs = 30_000
-/** From the end of its time to the answer of the guest. */
+/** The guest's answer may come this long after the timeout. */
 const answerMs = 2_000
 const outputBytesMax = 64 * 1024
 const messageCharsMax = 200
@@ -26,7 +26,7 @@ const executable = 0o111
 
 export type ForkHost = Pick<Machine, 'images' | 'cgroups' | 'names' | 'hostd' | 'log'>
 
-/** What a restore is to do before the processes of a fork go on. */
+/** What a restore does before the processes of a fork go on. */
 export function forkSign(
   { images, cgroups, names }: Pick<ForkHost, 'images' | 'cgroups' | 'names'>,
   { id, generation }: SandboxRecord,
@@ -49,7 +49,7 @@ export async function showGeneration(
 
 /**
  * Runs the hooks one after the other, as root of the sandbox, then lets its other processes go on. Returns what failed, in words; a
- * sandbox whose hooks fail is there all the same.
+ * failure does not end the sandbox.
  */
 export async function runForkHooks(
   { hostd, names, cgroups, log }: Omit<ForkHost, 'images'>,

@@ -57,8 +57,8 @@ export class ImageFolder {
   }
 
   /**
-   * The same for the programs of a sandbox, without links: CRIU mounts them as the sandbox's own root user, which may not enter
-   * all folders on the way.
+   * Real paths of the programs of a sandbox: CRIU mounts them as the sandbox's own root user, which may not enter all folders on a path with
+   * links.
    */
   async programs({ guest, agent }: Omit<Images, 'base'>): Promise<Omit<Images, 'base'>> {
     const real = (reference: string, kind: Kind) => realpath(this.pathOf(reference, kind))
@@ -87,7 +87,7 @@ export class ImageFolder {
   }
 }
 
-/** The real path of that program: an upgrade does not change it. Throws `unavailable`. */
+/** The real path of `atoll-hostd`, which an upgrade does not change. Throws `unavailable`. */
 export async function resolveHostTool(imageDir: string): Promise<string> {
   const tool = await realpath(hostToolIn(imageDir)).catch(() => undefined)
   if (tool === undefined) throw new ServiceError('unavailable', `no atoll-hostd in ${imageDir}: run npm run setup`)

@@ -43,9 +43,9 @@ export async function causeOf(pool: IntegrityPool, memory: SavedMemory, error: u
 }
 
 /**
- * Checks all that would make a start from a checkpoint fail and can be seen before it. Throws `not_found` when its disk is
- * incomplete, `memory_not_restorable` when its memory is, `full_checkpoint_unavailable` when that comes from another processor, `conflict` when the memory is
- * too large for the sandbox. `criu` is the program that restores it.
+ * Checks in advance what would make a start from a checkpoint fail. Throws `not_found` when its disk is incomplete, `memory_not_restorable`
+ * when its memory is, `full_checkpoint_unavailable` when the memory comes from another processor, `conflict` when it is too large for the
+ * sandbox. `criu` is the program that restores it.
  */
 export async function assertStartable(
   { pool, hostd }: { pool: DiskPool; hostd: HostTool },

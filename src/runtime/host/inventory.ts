@@ -23,7 +23,7 @@ export function checkpointMemory(checkpointId: string): string {
   return `memory/checkpoints/${checkpointId}`
 }
 
-/** A new folder each time: the removal of the last one may still be under way. */
+/** A new folder for each dump: the removal of the last one may still be under way. */
 export function savedMemory(sandboxId: string): string {
   return `memory/saved/${sandboxId}.${randomBytes(4).toString('hex')}`
 }
@@ -243,8 +243,8 @@ export class Inventory {
   }
 
   /**
-   * Keeps layers that are about to be made, or used again, until the returned function is called. Waits for removals of them that have
-   * begun.
+   * Keeps layers that are about to be made, or used again, until the returned function is called. First waits for removals of them that are
+   * under way.
    */
   async holdLayers(layers: readonly Layer[]): Promise<() => void> {
     const held: CheckpointRecord = { id: '', kind: 'disk_only', base: '', layers: [...layers], sizeBytes: 0 }
@@ -261,7 +261,7 @@ export class Inventory {
     for (const path of this.#references.unused) await this.#removeOnce(path)
   }
 
-  /** The same for all that lies in the pool, once all records have been loaded. */
+  /** Like `removeUnused`, for all that lies in the pool, once all records have been loaded. */
   async removeAllUnused(): Promise<void> {
     const { pool, log } = this.#options
     for (const folder of ['layers', 'memory/checkpoints', 'memory/saved']) {
@@ -274,7 +274,7 @@ export class Inventory {
     await this.removeUnused()
   }
 
-  /** A second call for the same path waits for the first. */
+  /** Removes a path. A second call for the same path waits for the first. */
   async #removeOnce(path: string): Promise<void> {
     const begun = this.#removing.get(path)
     if (begun !== undefined || !this.#isUnused(path)) return begun

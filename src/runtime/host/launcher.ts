@@ -31,14 +31,14 @@ const restoresMax = 2
 export class Launcher {
   readonly #options: LauncherOptions
 
-  /** What failed of the hooks of a sandbox, until its next start. */
+  /** Which hooks of a sandbox failed, until its next start. */
   readonly hookFailures = new Map<string, string>()
 
   constructor(options: LauncherOptions) {
     this.#options = options
   }
 
-  /** Makes the disk of a sandbox, and starts it. The disk limit is set meanwhile; no caller uses the sandbox before it holds. */
+  /** Makes the disk of a sandbox and starts the sandbox. The disk limit is set meanwhile, and holds before any caller uses the sandbox. */
   async first(record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const { images, limits, semaphore } = this.#options
     await this.#assertRestorable(record)
@@ -54,9 +54,8 @@ export class Launcher {
   }
 
   /**
-   * Starts a sandbox on its disk, from the memory that its record names, if any. The disk limit comes first: it can take long
-   * and fail, and must not do so when the memory is already used up. Where a process of the host holds the disk, the sandbox
-   * goes on with a copy.
+   * Starts a sandbox on its disk, from the memory that its record names, if any. The disk limit comes first, as it can take long and fail,
+   * and a failure must not cost the memory. If a process of the host holds the disk, the sandbox goes on with a copy.
    */
   async again(
     record: SandboxRecord,
@@ -87,8 +86,8 @@ export class Launcher {
   }
 
   /**
-   * Starts a sandbox that does not run, from its saved memory if it has some. A failure before its processes go on keeps that memory; a
-   * later one drops it, and the error says so.
+   * Starts a hibernated sandbox, from its saved memory if it has some. A failure before its processes go on keeps the memory; a later one
+   * drops it, and the error says so.
    */
   async wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const { inventory, log } = this.#options
@@ -119,7 +118,7 @@ export class Launcher {
       await cleanUp(this.#options, id, async () => void (await dropStale()))
       await cleanUp(this.#options, id, async () => {
         await stop()
-        // CRIU may set its fence until it has ended.
+        // CRIU may set its fence at any moment before it has ended.
         await dropStale()
         await clearResuming(inventory.sandboxes, id)
       })
@@ -129,13 +128,13 @@ export class Launcher {
     }
   }
 
-  /** Without a permit: hooks take as long as they like. */
+  /** Runs the hooks, without a permit, as they may take long. */
   async #runHooks(record: SandboxRecord): Promise<void> {
     const failure = await runForkHooks(this.#options, record)
     if (failure !== undefined) this.hookFailures.set(record.id, failure)
   }
 
-  /** The processes have gone on, so the saved memory no longer fits the disk. */
+  /** Drops the saved memory: the processes have gone on, so it no longer fits the disk. */
   async #forgetMemory(record: SandboxRecord): Promise<void> {
     const { inventory, pool, removeUnused } = this.#options
     const { memory, ...started } = record

@@ -34,7 +34,7 @@ export class LimitFiles {
     return write(this.#names, id, 'disk.current', String(bytes), flag)
   }
 
-  /** What the files of a running sandbox show that is not so, and what they should show, as `memory.max 1`. */
+  /** Wrong values in the files of a running sandbox, and those that they should show, such as `memory.max 1`. */
   findWrong(spec: SandboxSpec): { had: string[]; wanted: string[] } {
     const wrong = { had: [] as string[], wanted: [] as string[] }
     for (const [name, value] of this.#shownBy(spec)) {

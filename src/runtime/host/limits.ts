@@ -7,7 +7,7 @@ import type { LimitFiles } from './limit-files.ts'
 import type { Machine } from './machine.ts'
 
 const mebibyte = 1024 * 1024
-/** What processes keep above the memory that they hold, when nobody waits for the answer that it is too little. */
+/** Memory that `align` leaves above what processes hold, as nobody is told that a limit is too small. */
 const spareFactor = 1.05
 
 interface LimitsOptions extends Pick<Machine, 'lazy' | 'names' | 'runtime' | 'cgroups' | 'traits' | 'pool'> {
@@ -22,18 +22,18 @@ export class Limits {
     this.#options = options
   }
 
-  /** Throws `conflict` when the processes hold more memory than that. */
+  /** Sets the limits of the control group. Throws `conflict` when the processes hold more memory than the limit. */
   async limitProcesses(spec: SandboxSpec): Promise<void> {
     const { lazy, names, runtime, cgroups, traits } = this.#options
-    // Pages that are still to come count too.
+    // Pages that have not been loaded yet count too.
     await lazy.loaded(spec.id)
     const resources = resourcesOf(spec, traits)
     const group = names.cgroup(spec.id)
     await cgroups.assertMemoryFits(group, resources.memory.limit)
     await runtime.update(spec.id, resources)
-    // After that: runc writes those of the start again.
+    // After `update`, with which runc writes the rates of the start again.
     if (traits.disk !== undefined) await cgroups.setDiskRates(group, traits.disk)
-    // Last, and not by the runtime: where it refuses the memory, it may have changed the processors before.
+    // Last, and not by the runtime, which may change processors before it refuses the memory.
     cgroups.processors?.change(group, spec.cpuCount)
   }
 
@@ -41,7 +41,7 @@ export class Limits {
     return this.#options.pool.limit(diskOf(owner), diskMb * mebibyte)
   }
 
-  /** Has the files of a running sandbox say what holds. */
+  /** Writes the limits of a spec to the files that show them in its running sandbox. */
   show(spec: SandboxSpec): Promise<void> {
     return this.#options.files.write(spec)
   }
@@ -64,7 +64,7 @@ export class Limits {
     return { differences, memoryMb: inForce.memoryMb }
   }
 
-  /** Sets the limits, but for memory that would not be enough: then the sandbox keeps what it has. Returns the memory in force. */
+  /** Sets the limits. A memory limit that would be too small is not set: the sandbox keeps its own. Returns the memory in force. */
   async #bringTo(spec: SandboxSpec): Promise<number> {
     const { cgroups, names } = this.#options
     const group = names.cgroup(spec.id)
@@ -76,7 +76,7 @@ export class Limits {
         return spec.memoryMb
       }
     } catch (error) {
-      // It has taken more since then, or all of its memory was not back yet.
+      // The sandbox has taken more memory since, or not all of its saved memory was back.
       if (!isServiceError(error, 'conflict')) throw error
     }
     const keptMb = Math.ceil((Number.isFinite(hasBytes) ? hasBytes : neededBytes()) / mebibyte)
@@ -105,7 +105,7 @@ export class Limits {
       if (isWrong) differences.push(mended(what, words(had), words(wanted)))
     }
     compare('memory', 'bytes', [has.memoryBytes], [memory.limit])
-    // Of a change of memory that was cut off; the difference is not one of memory alone.
+    // Only swap differs, after a change of memory that was cut off.
     if (differences.length === 0) compare('memory', 'bytes with swap', [has.memoryAndSwapBytes], [memory.swap])
     compare('processor time', 'µs', [has.cpuQuotaUs, has.cpuPeriodUs], [cpu.quota, cpu.period])
     compare('processes', '', [has.processes], [pids.limit])

@@ -11,23 +11,22 @@ import { lockHost, releaseHost } from './open-host.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 import { makeRunFolders } from './run-folders.ts'
 
-/** Hundreds of gigabytes. */
+/** Long enough for hundreds of gigabytes. */
 const receiveTimeoutMs = 24 * 3_600_000
-/** In the place of the boot in which a restore of saved memory began: not this one, whichever it was. */
+/** Replaces the boot in which a restore of saved memory began: any id but that of this boot. */
 const earlierBoot = 'before the backup'
 
 export type OfflineRestore = Awaited<ReturnType<typeof openOfflineRestore>>
 
 interface Placed {
-  /** Of its stream. */
+  /** Id of the stream. */
   id: string
   isReadOnly: boolean
   limitBytes?: number | undefined
 }
 
 /**
- * An empty pool for the streams of a backup, and what must be changed in its records. No driver has the data directory open. Throws
- * `unavailable` when one has.
+ * Opens an empty pool for the streams of a backup. Throws `unavailable` when a driver has the data directory open.
  */
 export async function openOfflineRestore(options: OciDriverOptions) {
   const context = createContext(options)
@@ -39,7 +38,7 @@ export async function openOfflineRestore(options: OciDriverOptions) {
     await makeRunFolders(names, runtime.stateDir, hostTool)
     await hostd.open(hostTool)
     await endStrayTools(hostd, [names.runDir, names.poolFile])
-    // Of a restore that was cut off.
+    // Close the pool of a restore that was cut off.
     await pool.close()
     await rm(names.poolFile, { force: true })
     await pool.open()
@@ -60,10 +59,10 @@ export async function openOfflineRestore(options: OciDriverOptions) {
 
     /** Puts what was received in its place. */
     async place(path: string, { id, isReadOnly, limitBytes }: Placed): Promise<void> {
-      // A snapshot does not say that it was received, which would make later streams of it those of another.
+      // Place a snapshot, which does not carry the mark of a received subvolume: with it, later streams would name another source.
       await pool.remove(path)
       await pool.createSubvolume(path, join(received, draftOf(id)))
-      // Overlay has noted handles of the upper layer too, which is another one, also over the same layers.
+      // Overlay has also stored handles of the upper layer, which is another one now, even over the same layers.
       if (!isReadOnly && path.startsWith('sandboxes/')) await rm(pool.path(`${path}/lowers`), { force: true })
       if (limitBytes !== undefined) await pool.limit(path, limitBytes)
       if (isReadOnly) await hostd.run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(path), 'ro', 'true'])
@@ -93,18 +92,18 @@ export function restoredRecord(text: string): string {
   try {
     record = JSON.parse(text) as SandboxRecord | CheckpointRecord
   } catch {
-    // One in quarantine may be unreadable, and stays as it is.
+    // A record in quarantine may be unreadable, and stays as it is.
     return text
   }
-  // Of one in quarantine anything may be in there.
+  // A record in quarantine may hold anything.
   if (typeof record?.memory !== 'object' || record.memory === null) return text
   const { memory, ...rest } = record
-  // A dump was under way: as in a loss of power.
+  // A dump was under way, and is dropped as after a loss of power.
   if (memory.bytes === undefined) return JSON.stringify(rest)
   return JSON.stringify({ ...rest, memory: restoredMemory(memory) })
 }
 
-/** The snapshot of a backup has all of it; whether the processes had gone on nobody knows where its restore had begun. */
+/** The snapshot of a backup has all of the memory. If its restore had begun, nobody knows whether the processes had gone on. */
 function restoredMemory(saved: SavedMemory): SavedMemory {
   const { unflushed: _, ...memory } = saved
   return memory.resuming === undefined ? memory : { ...memory, resuming: earlierBoot }

@@ -33,7 +33,7 @@ export async function openHost(
     const host = { ...context, ...(await assemble(context, hostTool, onExit)), lock }
     const { cgroups, work, templates, traits, running } = host
     await hostd.open(hostTool)
-    // Before the first start: the runtime sees what is mounted here by then, and what is mounted below later.
+    // Before the first start: the runtime must see this mount, and then sees later mounts below it too.
     await lxcfs.ensure()
     if (!context.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     if (await pool.hasFailed()) await leaveFailedPool(host)
@@ -54,7 +54,7 @@ export async function openHost(
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(host, id)
-    // What an import of a dead server has left: its download, and layers that are not whole.
+    // Downloads and unfinished layers that imports of a dead server have left.
     for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
     await registries.removeSecrets()
     // Dumps of a dead server have been awaited by now.
@@ -91,7 +91,7 @@ export async function releaseHost(
 ): Promise<void> {
   try {
     await space.close()
-    // Asks the runtime, since an `open` that failed early has adopted nothing.
+    // Ask the runtime: an `open` that failed early has adopted nothing.
     if (await anyRuns(runtime)) return
     await network.close()
     await lxcfs.close()
@@ -106,8 +106,8 @@ export async function releaseHost(
 }
 
 /**
- * Freezes sandboxes that run and not those that are being ended, as a frozen process ignores SIGKILL. One that is being dumped is frozen
- * for that, and thawed from here only afterwards.
+ * Freezes running sandboxes, but none that is being ended, as a frozen process ignores SIGKILL. A sandbox that is being dumped is thawed
+ * only after its dump.
  */
 function freezerOf({ names, locks, running, cgroups, log }: OpenHost): Freezer {
   return {

@@ -72,7 +72,7 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   return report
 }
 
-/** Nobody owns what waited for an owner. */
+/** Adds the warm sandboxes to the abandoned ones, as nobody owns them. */
 function withWarm(abandoned: Ids['abandoned'], { sandboxes }: Inventory, known: Ids['known']): Ids['abandoned'] {
   const warm = sandboxes.all().filter((record) => record.warm !== undefined && !known.sandbox.has(record.id))
   return { ...abandoned, sandbox: new Set([...abandoned.sandbox, ...warm.map(({ id }) => id)]) }
@@ -93,7 +93,7 @@ async function quarantine({ inventory, report }: Run, what: Quarantined): Promis
   report.quarantined.push(what)
 }
 
-/** Takes back known and intact items, as after a start with the wrong database; of several, the newest. */
+/** Takes known and intact items back from quarantine, as after a start with the wrong database; of several the newest. */
 async function takeBackKnown({ inventory, pool, known, log, report }: Run): Promise<void> {
   for (const item of inventory.quarantine.items.toReversed()) {
     const { kind, id, record } = item
@@ -136,8 +136,8 @@ async function removeRunImages({ hostd, pool, log }: ReconcileOptions, needed: R
 }
 
 /**
- * Calls `remove` for each id, in parallel, and returns the ids for which it fails. Root in a sandbox may have a process that
- * does not end for long, which must not keep the server from all other sandboxes.
+ * Calls `remove` for each id, in parallel, and returns the ids for which it fails. Root in a sandbox may have a process that does not end for
+ * long, which must not keep the server from its other sandboxes.
  */
 async function eachRemoved(
   ids: Iterable<string>,
@@ -173,7 +173,7 @@ async function endSandboxes(run: Run) {
   return { ended, stuck: await eachRemoved(ended, stop, log) }
 }
 
-/** To be called when strangers are in quarantine, but for stuck ones. */
+/** To be called when all strangers but stuck ones are in quarantine. */
 async function settleSandboxes(run: Run, ended: readonly string[], stuck: ReadonlySet<string>): Promise<void> {
   const { pool, known, abandoned, inventory, report } = run
   const { sandboxes } = inventory

@@ -21,7 +21,7 @@ export interface SandboxRecord extends Images, DiskOwner {
   memory?: SavedMemory
   /** The content of `/run/atoll/fork-generation` in it: {@link newGeneration}. */
   generation: string
-  /** It waits for an owner, with these sizes: no database knows it, and `open` removes it. */
+  /** The sizes of a warm sandbox: no database knows it, and `open` removes it. Absent once it has an owner. */
   warm?: Pick<SandboxSpec, 'cpuCount' | 'memoryMb' | 'diskMb'>
 }
 
@@ -31,11 +31,11 @@ export interface SavedMemory {
   folder: string
   /** The address that its connections were made from. */
   address: string
-  /** What the images hold. Absent while they are written. */
+  /** Bytes of the images. Absent while they are written. */
   bytes?: number
   /** Connections to the outside may still have their peers: a wake keeps the address. */
   keepConnections: boolean
-  /** Of a checkpoint: its processes are those of another sandbox, or of another time. */
+  /** In a checkpoint: the processes are those of another sandbox, or of another time. */
   isFork?: boolean
   /** The boot of the machine in which a restore of it has begun; see `fence.ts`. */
   resuming?: string
@@ -53,8 +53,8 @@ export interface CheckpointRecord {
   layers: Layer[]
   sizeBytes: number
   /**
-   * Of a full one: its memory, and what its processes have mapped besides the disk. `sharing`: how many earlier ones its pages share space
-   * with, see `share-memory.ts`. `source`: the folder of the saved memory of a sandbox that it was made of; absent where it is a dump.
+   * In a full checkpoint: its memory, and what its processes have mapped besides the disk. `sharing`: with how many earlier checkpoints its
+   * pages share space, see `share-memory.ts`. `source`: the folder of the sandbox's saved memory from which it was made; absent for a dump.
    */
   memory?: SavedMemory & {
     bytes: number
@@ -65,7 +65,7 @@ export interface CheckpointRecord {
   }
 }
 
-/** 32 hex digits: another one for each sandbox, and after a restore in place. */
+/** 32 hex digits, new for each sandbox and each restore in place. */
 export function newGeneration(): string {
   return randomBytes(16).toString('hex')
 }
@@ -99,7 +99,7 @@ export function textOf(record: object): string {
   return JSON.stringify({ format: recordFormat, ...record })
 }
 
-/** What a record file says, or why it cannot be read as that of `id`. */
+/** Reads the text of a record file; `fault` says why it is no record of `id`. */
 export type ReadRecord<T> = (text: string, id: string) => { record: T } | { fault: string }
 
 export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) =>
@@ -167,7 +167,7 @@ export class Records<T extends { id: string }> {
   readonly #read: ReadRecord<T>
   readonly #keeper: RecordKeeper<T> | undefined
   readonly #records = new Map<string, T>()
-  /** The records as they are in the folder; a `put` may be on its way there. */
+  /** The records in the folder; a later `put` may be under way. */
   readonly #written = new Map<string, T>()
   /** Serialise writes of one record. */
   readonly #locks = new KeyedMutex()
@@ -200,7 +200,7 @@ export class Records<T extends { id: string }> {
     return unreadable
   }
 
-  /** Removes what writes that were cut off have left. The records that they were to replace are in force. */
+  /** Removes the files of writes that were cut off. The records that they should have replaced are in force. */
   async removeTemporaryFiles(): Promise<void> {
     const names = (await readdir(this.#folder)).filter((name) => name.endsWith(temporaryEnding))
     for (const name of names) await rm(`${this.#folder}/${name}`, { force: true })
@@ -228,8 +228,8 @@ export class Records<T extends { id: string }> {
   }
 
   /**
-   * Takes effect in memory at once, so that the next caller sees its claims as taken. When the write fails, the record that
-   * was written before is in force again, unless another was put meanwhile.
+   * Puts a record in force in memory at once, so that the next caller finds its numbers taken, and writes it. When the write fails, the record
+   * that was written before is in force again, unless another was put meanwhile.
    */
   async put(record: T): Promise<void> {
     this.#keeper?.add(record)

@@ -7,9 +7,9 @@ import type { Inventory } from './inventory.ts'
 import type { Machine } from './machine.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
-/** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */
+/** Timeout of a copy. A few hundred thousand files take a minute. */
 const copyTimeoutMs = 600_000
-/** The copy. A read-only subvolume can be renamed within its folder alone. */
+/** Where copies are made. A read-only subvolume can only be renamed within its folder. */
 const drafts = { readOnly: 'layers/.renumbered', writable: 'renumbered' }
 
 export interface RenumberOptions extends Pick<Machine, 'pool' | 'templates' | 'hostd' | 'names' | 'log'> {
@@ -17,14 +17,13 @@ export interface RenumberOptions extends Pick<Machine, 'pool' | 'templates' | 'h
 }
 
 /**
- * Replaces layers and disks whose inode numbers collide with those of layers below (see `InodeTemplates`), because they were
- * copied into the pool (`btrfs receive`, `cp`). Their `upper` folder has a lower number than the record says of the layer
- * below. Each is replaced by a copy with higher numbers, from the lowest layer up. One that cannot be copied stays as it is.
- * Must be called while nothing starts.
+ * Replaces layers and disks whose inode numbers collide with those of layers below (see `InodeTemplates`), because they were copied into
+ * the pool (`btrfs receive`, `cp`). The `upper` folder of such a copy has a lower number than the record says of the layer below. Each is
+ * replaced by a copy with higher numbers, from the lowest layer up; if that fails it stays. Must be called while nothing starts.
  */
 export async function renumberCopies(options: RenumberOptions): Promise<void> {
   const { pool, inventory, names, log } = options
-  // Of a server that died.
+  // Remove drafts of a dead server.
   for (const draft of Object.values(drafts)) await pool.remove(draft)
   const sandboxes = inventory.sandboxes.all()
   const records = [...sandboxes, ...inventory.checkpoints.all()]
@@ -54,7 +53,7 @@ export async function renumberCopies(options: RenumberOptions): Promise<void> {
   }
 }
 
-/** The lowest number that files of a subvolume should have, where they have lower ones. */
+/** The lowest number that files of a subvolume should have; undefined when they have no lower ones. */
 async function numbersMeet(pool: DiskPool, path: string, end: number | undefined): Promise<number | undefined> {
   if (end === undefined) return undefined
   const first = await stat(pool.path(`${path}/upper`)).catch(() => undefined)
@@ -68,7 +67,7 @@ async function replace(
 ): Promise<void> {
   try {
     const seed = await templates.above(above)
-    // So high that there is none: as where it was made.
+    // No template is so high, so the subvolume was made without one too.
     if (seed === undefined) return
     await renumber(pool, hostd, { path, seed, readOnly }, known)
     log(`${path} was copied into the pool: its files have numbers of their own now`)
@@ -77,7 +76,7 @@ async function replace(
   }
 }
 
-/** For each layer what is known to be above all of its numbers; records that were copied at different times may differ. */
+/** For each layer a number above all of its inode numbers: the highest that records have, as copies of records may differ. */
 function endsOf(records: readonly (SandboxRecord | CheckpointRecord)[]): Map<string, number> {
   const ends = new Map<string, number>()
   for (const { checkpointId, inodeEnd } of records.flatMap(({ layers }) => layers)) {
@@ -97,7 +96,7 @@ function layersOf(records: readonly (SandboxRecord | CheckpointRecord)[]): { id:
   return [...found.values()].toSorted((one, other) => one.depth - other.depth)
 }
 
-/** Written before the exchange: too high a number does no harm. */
+/** Writes the ends to records, before the exchange: a number that is too high does no harm. */
 async function writeEnds(
   { inventory: { sandboxes, checkpoints } }: RenumberOptions,
   ends: ReadonlyMap<string, number>,
@@ -129,8 +128,8 @@ async function renumber(
   const draft = readOnly ? drafts.readOnly : drafts.writable
   try {
     await pool.createSubvolume(draft, seed)
-    // As `cp --archive` does, which would not say so when it loses an attribute; where files cannot share, as when one of them may
-    // not be copied on write, their bytes are copied.
+    // Like `cp --archive`, which would not report a lost attribute. Bytes are copied where files cannot share them, as when one
+    // has no copy on write.
     const preserved = '--preserve=mode,ownership,timestamps,links,xattr'
     const copy = ['cp', '--recursive', '--no-dereference', preserved, '--reflink=auto', '--'] as const
     await hostd.run([...copy, pool.path(`${path}/upper`), pool.path(draft)], { timeoutMs: copyTimeoutMs })
@@ -140,7 +139,7 @@ async function renumber(
     if (inodeEnd === undefined) throw new Error('no file can be made in the copy')
     if (readOnly) await hostd.run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(draft), 'ro', 'true'])
     else await mkdir(pool.path(`${draft}/work`), { mode: 0o700 })
-    // The exchange may reach the disk before bytes that were copied, and the original goes.
+    // The exchange could reach the disk before copied bytes, and the original is removed.
     await pool.flush()
     await known(inodeEnd)
     await hostd.runTool({ op: 'exchange-paths', one: pool.path(path), other: pool.path(draft) })

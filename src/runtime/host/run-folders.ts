@@ -26,8 +26,8 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
 }
 
 /**
- * A file system of its own: the flags of `/run`, such as `nosuid`, would come along with a folder, and CRIU cannot give it those of the
- * saved mount then, as the user namespace locks them.
+ * Makes the folder a file system of its own. A plain folder would have the flags of `/run`, such as `nosuid`, which the user namespace locks:
+ * CRIU could not restore those of the saved mount.
  */
 async function mountEmpty(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true })
@@ -43,7 +43,7 @@ export async function removeRunFolders(names: HostNames): Promise<void> {
   await rm(names.runDir, { recursive: true, force: true })
 }
 
-/** Removes process numbers of an earlier boot: not every machine empties `/run`. Throws `unavailable` when it cannot be written. */
+/** Removes process numbers of an earlier boot: not every machine empties `/run`. Throws `unavailable` when `/run` cannot be written. */
 async function forgetEarlierBoot(names: HostNames, stateDir: string): Promise<void> {
   const file = `${names.runDir}/boot-id`
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')

@@ -24,11 +24,11 @@ import { assertMounted, assertMountPoints } from './volumes.ts'
 
 /** With less space than this on `/run`, a start that failed may have lacked space: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
-/** Also for a guest that may never have answered, as its start may have been cut off. */
+/** Timeout of a guest's first answer, also of an adopted guest, whose start may have been cut off. */
 const guestStartTimeoutMs = 10_000
 /** Sandboxes that are looked at with each call of `ended`. */
 const looksAtOnce = 20
-/** From a replacement of the lxcfs files of a run that failed, or left some, to the next one. */
+/** Pause after a replacement of a run's lxcfs files that failed or left some. */
 const showAgainMs = 30_000
 
 type RunningOptions = Pick<
@@ -52,9 +52,9 @@ interface Resumption {
   memory: SavedMemory
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
-  /** Whether it is memory of another sandbox, or of another time, than the present of this one. */
+  /** Whether the memory is that of another sandbox, or of another time. */
   isFork: boolean
-  /** Returns when the record on disk says that a restore has begun (`fence.ts`): its processes may go on from then on. */
+  /** Writes to the record on disk that a restore has begun (`fence.ts`): the processes may go on from then on. */
   noteResuming: () => Promise<void>
 }
 
@@ -89,8 +89,8 @@ export class RunningSandboxes {
   }
 
   /**
-   * Sandboxes that have ended by themselves, as far as hostd has told, or as a look at the next few of them shows: hostd may have been
-   * started anew, and a look at hundreds takes milliseconds.
+   * Sandboxes that have ended by themselves: those that hostd has reported, and those found by a look at the next few. hostd may have been
+   * started anew, and a look at hundreds would take milliseconds.
    */
   ended(): string[] {
     const all = [...this.#processes]
@@ -186,7 +186,7 @@ export class RunningSandboxes {
     const { memory, lazy, isFork, noteResuming } = resumption
     const { folder, address } = memory
     const criu = assertCriu(this.#options).path
-    // In another subnet, what their peers send does not arrive.
+    // With another address, packets of the peers do not arrive.
     const keepConnections = memory.keepConnections && address === network.address(slot)
     const stage = async () => {
       const members = cgroups.memberFiles(names.cgroup(id))

@@ -4,11 +4,11 @@ import type { HostTool } from '../hostd/index.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord } from './records.ts'
 
-/** Reads and compares gigabytes when nothing else wants to. */
+/** Long, as gigabytes are read and compared while the disk is idle. */
 const shareTimeoutMs = 600_000
 /**
- * A checkpoint that shares what its predecessor shares holds the space of all of them, as long as it uses a part of each: after so many one
- * stands for itself.
+ * A checkpoint that shares with a predecessor keeps the space of the whole chain, as long as it uses a part of each. So after this many a
+ * checkpoint shares with none.
  */
 const chainMax = 16
 
@@ -20,9 +20,9 @@ interface ShareHost {
 }
 
 /**
- * Has the saved memory of a checkpoint share its disk space with that of an earlier one of the same sandbox, or of the one that
- * the sandbox was started from: of an agent, turn after turn, more than nine tenths are the same. Both are on the disk already.
- * Never throws: a failure is logged, and the checkpoint stays as it was.
+ * Lets the saved memory of a checkpoint share disk space with that of an earlier one of the same sandbox, or of the one from which the
+ * sandbox was started: from turn to turn more than nine tenths of an agent's memory are the same. Both are on the disk already. Never
+ * throws: a failure is logged, and the checkpoint stays as it was.
  */
 export async function shareMemory(
   { hostd, pool, inventory, log }: ShareHost,

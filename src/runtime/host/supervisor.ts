@@ -39,7 +39,7 @@ export class Supervisor {
   readonly #liveness: Liveness
   /** Keys of the work that is queued or running. */
   readonly #attended = new Set<string>()
-  /** Full checkpoints that have reached the disk: of their memory, what repeats earlier memory is to be shared. */
+  /** Full checkpoints that have reached the disk, and whose memory does not share space with earlier memory yet. */
   #unshared: string[] = []
   #watching: { timer: NodeJS.Timeout; stopping: AbortController } | undefined
   #tendedAt = 0
@@ -63,12 +63,12 @@ export class Supervisor {
     this.#options.running.onEnd(() => this.#look())
   }
 
-  /** Returns when no work is left, that of callers included. */
+  /** Waits until no work is left, that of callers included. */
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
     this.#unshared = []
     this.#watching?.stopping.abort()
-    // Flushed before the wait too: the service may be killed during it.
+    // Flush before the wait too, during which the service may be killed.
     await Promise.all([this.#flushNow(), this.#options.locks.allSettled()])
     this.#watching = undefined
     await this.#flushNow()
@@ -112,8 +112,8 @@ export class Supervisor {
   }
 
   /**
-   * Starts lxcfs again, if it has ended, and replaces its files in all sandboxes that run. Each sandbox waits for its own lock alone, so
-   * that lxcfs is checked meanwhile.
+   * Starts lxcfs again if it has ended, and replaces its files in all running sandboxes, each under its own lock, so that lxcfs is checked
+   * meanwhile.
    */
   async #showFiles(): Promise<void> {
     const { lxcfs, running } = this.#options
@@ -167,7 +167,7 @@ export class Supervisor {
     })
   }
 
-  /** Runs work in the background under a lock, a sandbox's id or words with a blank, unless that of its key is queued or running. */
+  /** Runs work in the background unless work of this key is queued or running. `lock`: a sandbox's id, or words with a blank. */
   #attend(key: string, work: () => Promise<void>, lock = key): void {
     if (this.#watching === undefined || this.#attended.has(key)) return
     const { locks, log } = this.#options

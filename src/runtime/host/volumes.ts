@@ -13,7 +13,7 @@ import type { SandboxRecord } from './records.ts'
 const mebibyte = 1024 * 1024
 const volumesFolder = 'volumes'
 
-/** The subvolume of a volume or of a snapshot of one. Its files belong to ids from 0 on, whichever sandbox has written them. */
+/** The subvolume of a volume or of its snapshot. Files belong to ids from 0 on, whichever sandbox wrote them. */
 export function volumeOf(id: string): string {
   return `${volumesFolder}/${checkId(id)}`
 }
@@ -60,8 +60,8 @@ export async function mountVolumes(
 }
 
 /**
- * Throws `conflict` when a volume's path leads over a symbolic link or something else than a folder in a root that nobody uses yet, before
- * the runtime makes folders and mounts there.
+ * Throws `conflict` when a volume's path leads over anything but folders, such as a symbolic link. To be called before anybody uses the root,
+ * as the runtime then makes folders and mounts there.
  */
 export async function assertMountPoints(root: string, volumes: readonly SandboxVolume[]): Promise<void> {
   for (const { path } of volumes) {
@@ -83,8 +83,8 @@ function overLink(path: string): ServiceError {
 }
 
 /**
- * Throws `conflict` unless each volume of a started sandbox is mounted at its own path. Root inside may have made a link of a folder
- * above it: the runtime keeps to the root of the sandbox then, but CRIU would not find the mount.
+ * Throws `conflict` unless each volume of a started sandbox is mounted at its path. Root inside may have replaced a folder above by a link:
+ * the runtime then stays in the root of the sandbox, but CRIU would not find the mount.
  */
 export async function assertMounted(process: ProcessIdentity, volumes: readonly SandboxVolume[]): Promise<void> {
   if (volumes.length === 0) return
@@ -111,8 +111,8 @@ function unescaped(path: string): string {
 }
 
 /**
- * Removes the abandoned volumes, and nothing else: what nobody knows may be known to the right database, and stays where it is. No
- * sandbox has any of them mounted: those that had were ended before, or their records name them.
+ * Removes the abandoned volumes. Unknown ones stay, as the right database may know them. No sandbox has an abandoned volume mounted: those that
+ * had were ended before, or their records name it.
  */
 export async function reconcileVolumes(
   { pool, log }: { pool: Pick<DiskPool, 'list' | 'remove'>; log: (message: string) => void },

@@ -7,12 +7,12 @@ import { readNow } from '../read-now.ts'
 import { deniedNetworks } from './rules.ts'
 
 const startTimeoutMs = 15_000
-/** A killed child of dnsmasq takes less. */
+/** Longer than a killed child of dnsmasq takes to end. */
 const endMs = 200
 const pollMs = 5
-/** What dnsmasq says, and ends, when a network link of the machine disappears while it lists them. */
+/** The last message of a dnsmasq that ends because a network link of the machine disappeared while it listed them. */
 const linksChanged = 'failed to find list of interfaces'
-/** A process each. Two of each sandbox (`rules.ts`), for more sandboxes than one organisation may run by default. */
+/** Each takes a process. Enough for two of each sandbox (`rules.ts`), of more sandboxes than one organisation may run by default. */
 const tcpConnectionsMax = 512
 /** Addresses in these reveal nothing of the host's network, and programs use names for their own loopback. */
 const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
@@ -25,7 +25,7 @@ export interface ForwarderOptions {
   subnet: string
   /** Names that the forwarder answers itself, with its own address. */
   ownNames: readonly string[]
-  /** Lists the name servers to ask. */
+  /** The file that lists the name servers to ask. */
   resolvFile?: string
 }
 
@@ -54,7 +54,7 @@ export class Forwarder {
     await this.#start(argv)
   }
 
-  /** Ends it with its children, each of which serves a connection, also when it has itself ended before them. */
+  /** Ends dnsmasq and its children, each of which serves a connection, also children that have outlived it. */
   async stop(): Promise<void> {
     const pid = await this.#recordedPid()
     if (pid === undefined) return
@@ -62,7 +62,7 @@ export class Forwarder {
     if (isOurs || (await hasChildren(pid))) await endGroup(pid)
   }
 
-  /** Starts it, anew when a link of the machine went while dnsmasq listed them all: that ends it, and says nothing about this start. */
+  /** Starts dnsmasq, and again when a link of the machine disappeared meanwhile ({@link linksChanged}), which is no fault of this start. */
   async #start(argv: readonly string[]): Promise<void> {
     const until = Date.now() + startTimeoutMs
     for (;;) {
@@ -73,7 +73,7 @@ export class Forwarder {
     }
   }
 
-  /** Returns how it ended, unless it answers. */
+  /** Returns how dnsmasq ended; undefined when it answers. */
   async #startOnce(argv: readonly string[], until: number): Promise<Ended | undefined> {
     const { address, pidFile } = this.#options
     // A file, not a pipe: dnsmasq outlives this process, and a write to a closed pipe would end it.
@@ -135,14 +135,13 @@ export class Forwarder {
       '--no-hosts',
       `--resolv-file=${resolvFile}`,
       '--cache-size=1000',
-      // More than many sandboxes together may have open: `rules.ts` bounds each, and each waits some ten seconds.
+      // More queries than many sandboxes have open together: `rules.ts` bounds each sandbox, and a query waits some ten seconds.
       '--dns-forward-max=20000',
       // Reveals nothing of itself or of the host's name servers.
       '--no-ident',
       // Sandboxes have no IPv6.
       '--filter-AAAA',
-      // Hides the networks that no sandbox reaches: it does not ask for the names of their addresses, and drops answers with such
-      // addresses.
+      // Hides the networks that no sandbox reaches: dnsmasq does not look up names of their addresses, and drops answers with them.
       `--local=/${reverseZones(internal).join('/')}/`,
       ...internal
         .filter((network) => !harmlessNetworks.includes(network))
@@ -154,13 +153,13 @@ export class Forwarder {
   }
 }
 
-/** Of the installed version: before 2.90 it has twenty connections and no option. */
+/** Options of the installed version: before 2.90 dnsmasq serves twenty connections and has no option for more. */
 let tcpOptions: string[] | undefined
 
 async function tcpArguments(run: Run): Promise<string[]> {
   if (tcpOptions !== undefined) return tcpOptions
   const help = await run(['dnsmasq', '--help']).catch(() => undefined)
-  // One that is missing is told at its start.
+  // The start reports a missing dnsmasq.
   if (help === undefined) return []
   return (tcpOptions = help.includes('--max-tcp-connections') ? [`--max-tcp-connections=${tcpConnectionsMax}`] : [])
 }
@@ -172,14 +171,14 @@ function stoppedAtOnce(address: string, { code, said }: Ended): Error {
   return new ServiceError('unavailable', `dnsmasq on ${address} stopped at once with status ${code}: ${said}${hint}`)
 }
 
-/** Whether a dnsmasq is left in the group of one that has ended: only then is the number still that of our group. */
+/** Whether a dnsmasq is left in the process group of one that has ended: only then is the number still that of our group. */
 async function hasChildren(leader: number): Promise<boolean> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
   const stats = pids.includes(String(leader)) ? [] : pids.map((pid) => readNow(`/proc/${pid}/stat`) ?? '')
   return stats.some((stat) => /^\d+ \(dnsmasq\) \S \d+ (\d+) /.exec(stat)?.[1] === String(leader))
 }
 
-/** Kills a process group. Returns when its leader has ended, and the others, or after a moment: one that nobody reaps looks alive. */
+/** Kills a process group and waits for the end of its leader, and for the others at most `endMs`: one that nobody reaps looks alive. */
 async function endGroup(leader: number): Promise<void> {
   try {
     process.kill(-leader, 'SIGKILL')

@@ -22,7 +22,7 @@ export const gatewayName = 'gateway.atoll.internal'
 const networksDir = '/sys/class/net'
 const settingsDir = '/proc/sys/net/ipv4'
 const tableMaxFile = '/proc/sys/net/netfilter/nf_conntrack_max'
-/** Of up to a thousand links in one batch. */
+/** Timeout of one batch, which has up to a thousand links. */
 const joinTimeoutMs = 300_000
 
 export interface NetworkOptions {
@@ -31,11 +31,11 @@ export interface NetworkOptions {
   subnet: Subnet
   /** A folder of this data directory that a reboot empties. */
   runDir: string
-  /** Adds no rules to the firewall of the host. */
+  /** Add no rules to the firewall of the host. */
   leaveHostFirewall?: boolean | undefined
   run: Run
   log: (message: string) => void
-  /** Holds the size of the host's table of connections. */
+  /** The file with the size of the host's table of connections. */
   tableMaxFile?: string
 }
 
@@ -58,7 +58,7 @@ export class Network {
   #hostd: HostTool | undefined
   /** The size of the table of connections for which the loaded rules were made. */
   #tableMax: number | undefined
-  /** Removals of links that nobody has waited for, by slot. */
+  /** Removals of links in the background, by slot. */
   readonly #leaving = new Map<number, Promise<void>>()
 
   constructor(options: NetworkOptions) {
@@ -118,7 +118,7 @@ export class Network {
     if (!areThere) this.#log('the packet rules of the sandboxes were removed by somebody and are loaded again')
   }
 
-  /** Removes the shared parts. Forwarding of packets stays on: other programs of this host may rely on it by now. */
+  /** Removes the shared parts. Forwarding of packets stays on, since other programs of this host may rely on it by now. */
   async close(): Promise<void> {
     await Promise.allSettled(this.#leaving.values())
     await this.hostFirewall.close()
@@ -129,11 +129,11 @@ export class Network {
   }
 
   /**
-   * Gives the network namespace of a process its interface, address and route. Existing parts stay, so a server can repeat it after a
-   * crash in the middle. Throws `unavailable` with the reason, also when the process has ended: the namespace of a later
-   * process with its pid stays untouched.
+   * Gives the network namespace of a process its interface, address and route. Existing parts stay, so a server can repeat the call after
+   * a crash in the middle. Throws `unavailable` with the reason, also when the process has ended: the namespace of a later process with
+   * the same pid stays untouched.
    *
-   * `held` is the address of restored connections, which is on the loopback during the restore. `attach` removes it from there
+   * `held` is the address of restored connections, which the loopback has during the restore. `attach` removes the address from there
    * and, without `keepConnections`, closes its connections to the outside.
    */
   async attach(
@@ -144,7 +144,7 @@ export class Network {
     const { link, mac, address } = this.#layout.port(slot)
     const { gatewayAddress } = this.subnet
     const join = async () => {
-      // The link of the sandbox that had the slot before would pass for that of this one.
+      // The link of the sandbox that had the slot before would be taken for the link of this one.
       if (this.#leaving.has(slot)) await this.detach(slot)
       if (this.#hostd === undefined) throw new Error('the network is not open')
       await this.#hostd.runTool({
@@ -169,7 +169,7 @@ export class Network {
     await batch(this.#run, silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
   }
 
-  /** What has passed the link of a sandbox since it was attached, as the sandbox sees it. Undefined without a link. Reads without yielding. */
+  /** Bytes that have passed the link of a sandbox since it was attached, as the sandbox sees them. Undefined without a link. Does not yield. */
   traffic(slot: number): { receivedBytes: number; sentBytes: number } | undefined {
     const folder = `${networksDir}/${this.#layout.port(slot).link}/statistics`
     const [sent, received] = [readNow(`${folder}/rx_bytes`), readNow(`${folder}/tx_bytes`)]
@@ -189,9 +189,9 @@ export class Network {
   }
 
   /**
-   * The same for a slot without an owner from now on, in the background: the kernel takes tens of milliseconds for it, longer while it
-   * removes other namespaces. The next `attach` of the slot waits for it and tries it once more after a failure; the next `open`
-   * removes links without a slot.
+   * Detaches a slot in the background; from now on it has no owner. The kernel takes tens of milliseconds for that, longer while it removes
+   * other namespaces. The next `attach` of the slot waits for the end, and detaches again after a failure. The next `open` removes links
+   * without a slot.
    */
   release(slot: number): void {
     const leaving = this.detach(slot)
@@ -241,7 +241,7 @@ export class Network {
 
   async #hasRules(): Promise<boolean> {
     try {
-      // The rule, not the chain alone: `flush table` leaves that.
+      // Look for the rule, not the chain alone, which `flush table` leaves.
       return (await this.#run(['nft', 'list', 'chain', 'inet', this.#table, 'raw'])).includes('jump from_sandbox')
     } catch (error) {
       if (error instanceof CommandError && /No such file or directory/.test(error.stderr)) return false
@@ -249,13 +249,13 @@ export class Network {
     }
   }
 
-  /** Unknown until something, such as these rules, makes the kernel track connections. */
+  /** The size of the table; undefined until something, such as these rules, makes the kernel track connections. */
   async #readTableMax(): Promise<number | undefined> {
     const max = Number(await readFile(this.#tableMaxFile, 'utf8').catch(() => 'unknown'))
     return Number.isSafeInteger(max) ? max : undefined
   }
 
-  /** A dump that was cut off leaves the link of its sandbox down. */
+  /** Brings the links of sandboxes up: a dump that was cut off leaves its link down. */
   async #rejoin(slots: readonly number[]): Promise<void> {
     const links = new Set(await readdir(networksDir))
     const ports = slots.map((slot) => this.#layout.port(slot)).filter(({ link }) => links.has(link))
@@ -302,7 +302,7 @@ async function addresses(run: Run): Promise<{ link: string; address: string }[]>
   )
 }
 
-/** A host that forwards can still switch it off for new links. A link that has gone meanwhile needs nothing. */
+/** Makes a link forward packets: a host that forwards can still switch it off for new links. A link that is gone needs nothing. */
 async function forward(link: string): Promise<void> {
   const file = `${settingsDir}/conf/${link}/forwarding`
   if (readNow(file)?.trim() === '0') await writeFile(file, '1')

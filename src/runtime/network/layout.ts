@@ -13,9 +13,9 @@ export interface Port {
  *     atl<hash>         gateway address and subnet, without ports
  *     atl<hash><slot>   the host's end of one sandbox's link, without an address
  *
- * Each end on the host has a route to one sandbox, and only that sandbox may send from it (`rules.ts`). Neither end uses ARP: both
- * know each other by permanent neighbour entries, which survive a full neighbour table (all namespaces share it), and a
- * sandbox learns no other address of the host. All ends on the host have the MAC of the sandboxes' gateway.
+ * Each end on the host has a route to one sandbox, and only that sandbox may send from it (`rules.ts`). Neither end uses ARP: both have
+ * permanent neighbour entries of each other, which survive a full neighbour table (all namespaces share it), and a sandbox learns no
+ * other address of the host. All ends on the host have the MAC of the sandboxes' gateway.
  */
 export class Layout {
   readonly subnet: Subnet
@@ -56,7 +56,7 @@ export class Layout {
     return [`link add name ${link} address ${this.gatewayMac} type veth peer name eth0${there} address ${mac}`]
   }
 
-  /** Joins the host's end to the network, in any state of it: the kernel drops routes and entries of a link that goes down. */
+  /** Joins the host's end to the network, whatever its state: the kernel drops routes and entries of a link that goes down. */
   joinPort({ link, mac, address }: Port): string[] {
     const { gatewayAddress } = this.subnet
     return [

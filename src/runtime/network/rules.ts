@@ -22,40 +22,40 @@ export const deniedNetworks = [
   '240.0.0.0/4',
 ] as const
 
-/** Where the metadata service is for sandboxes, at port 80. The host does not have this address: that of a cloud stays the host's. */
+/** The address of the metadata service for sandboxes, at port 80. The host does not have it, so the host still reaches that of its cloud. */
 export const metadataAddress = '169.254.169.254'
 
 /** All sandboxes share the connections of the gateway: one sandbox must not keep the others from their models. */
 const gatewayConnectionsPerSandbox = 64
-/** The same for the metadata service, which also closes the connection of a sandbox that asks too often. */
+/** The metadata service likewise; it also closes the connection of a sandbox that asks too often. */
 const metadataConnectionsPerSandbox = 64
 const metadataConnectionsPerSecond = 10
 const metadataConnectionsBurst = 64
-/** What it may send there: requests are some hundred bytes, and a reader has work with each of a long row of short ones. */
+/** What a sandbox may send to the metadata service. Requests have some hundred bytes, and many short ones keep the server busy. */
 const metadataKilobytesPerSecond = 32
-/** A packet has up to 64, with segments that the sender leaves to its link. */
+/** One packet has up to 64, as the link cuts it into segments (offload). */
 const metadataKilobytesBurst = 128
-/** One forwarder answers all sandboxes, with a process for each connection. A program that looks up all its peers at once makes a burst. */
+/** One forwarder answers all sandboxes, with a process for each connection. A program that looks up all its peers makes a burst. */
 const dnsConnectionsPerSandbox = 2
 const dnsQueriesPerSecond = 50
 const dnsQueriesBurst = 500
-/** RFC 5382, REQ-5: no translator may forget an idle connection before two hours and four minutes. The kernel's five days outlive its sandbox. */
+/** The least that RFC 5382 (REQ-5) lets a translator keep an idle connection. After the kernel's five days its sandbox is long gone. */
 const idleSeconds = 7_440
 
-/** The size of a table that is unknown or unlimited. */
+/** Assumed where the size of the table is unknown or unlimited. */
 const tableDefault = 262_144
-/** Each check of a count visits all counted connections. */
+/** Bounded, since each check of a count visits all counted connections. */
 const sandboxConnectionsMax = 4_096
 
 /** The share of sandboxes in the host's table of connections, by its size. */
 export interface ConnectionBounds {
-  /** Of one sandbox. */
+  /** Open connections of one sandbox. */
   perSandbox: number
-  /** New ones of one sandbox in a second. Ended connections stay in the table for a while but leave the count. */
+  /** New connections of one sandbox in a second. Ended ones stay in the table for a while but leave the count. */
   perSandboxPerSecond: number
-  /** Of the sandboxes of one group together, beyond the own connections of each. */
+  /** Open connections of one group of sandboxes, beyond the own connections of each. */
   perGroup: number
-  /** New ones of all sandboxes in a second, beyond the own connections of each. */
+  /** New connections of all sandboxes in a second, beyond the own connections of each. */
   perSecond: number
 }
 
@@ -69,8 +69,8 @@ export const ownConnectionsBurst = 20
 export const endedSeconds = 10
 
 /**
- * A quarter of the table is for open connections of sandboxes, an eighth for closed ones, and the own connections come on top:
- * with a sandbox for every two hundred entries the host always keeps a quarter.
+ * A quarter of the table is for open connections of sandboxes, an eighth for closed ones. The own connections come on top: up to one
+ * sandbox for every two hundred entries, the host always keeps a quarter.
  */
 export function connectionBounds(tableMax: number | undefined): ConnectionBounds {
   const size = tableMax === undefined || tableMax === 0 ? tableDefault : tableMax
@@ -78,7 +78,7 @@ export function connectionBounds(tableMax: number | undefined): ConnectionBounds
   const perGroup = part(4 * connectionGroups)
   const perSecond = part(8 * endedSeconds)
   return {
-    // One sandbox leaves the others of its group half of it, and 31 have to do their worst to take all there is.
+    // One sandbox leaves half to the others of its group, and only 31 together can take all there is.
     perSandbox: Math.min(sandboxConnectionsMax, part(8 * connectionGroups)),
     perSandboxPerSecond: Math.max(1, Math.floor(perSecond / connectionGroups)),
     perGroup,
@@ -101,15 +101,15 @@ export interface RulesOptions {
  * The rule set as one `nft -f` transaction; loading it again replaces it. It does not change when a sandbox starts or ends: the
  * route to each sandbox decides which source address a link may use.
  *
- * The decision is taken before the host's own address translation (`raw`), so that a port which the host forwards to a
- * container of its own is not a way around, and once more after it (`forward`). From outside nothing gets in: answers are
- * translated back only after `raw`, so a packet that names a sandbox there, or the gateway's own services, is no answer.
+ * The rules decide before the host's own address translation (`raw`), so that a port which the host forwards to a container of its own is
+ * not a way around, and once more after it (`forward`). From outside nothing gets in: answers are translated back only after `raw`, so
+ * `raw` drops any packet from outside to a sandbox, or to the gateway's own services, as it is no answer.
  *
- * The metadata service is reached by its own address alone, which is translated for packets of sandboxes: `raw` sees it before that,
- * and drops what names the service's port on the host; `input` sees it after that.
+ * Sandboxes reach the metadata service by its own address alone, which is translated for them: `raw` comes before the translation and
+ * drops packets to the service's port on the host; `input` comes after it.
  *
- * `bounded` sees the first packet of each connection. What a sandbox has for itself passes; beyond that it takes part in
- * what all share. Ended connections leave the count before they leave the table, so they are bounded by their rate.
+ * `bounded` decides on the first packet of each connection. The own connections of a sandbox pass; further ones take from what all
+ * sandboxes share. Ended connections leave the count before they leave the table, so their rate is bounded.
  */
 export function rulesFile({ table, linkPrefix, subnet, gatewayPort, metadataPort, bounds }: RulesOptions): string {
   const links = `"${linkPrefix}*"`

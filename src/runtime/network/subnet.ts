@@ -1,6 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 
-/** Of the addresses of a subnet, the first is the network's, the second the gateway's, the last the broadcast address. */
+/** Addresses of no sandbox: the first is the network's, the second the gateway's, the last the broadcast address. */
 const reservedAddresses = 3
 const prefixMin = 12
 const prefixMax = 28
@@ -40,13 +40,13 @@ export class Subnet {
     return dotted(this.base + 1 + slot)
   }
 
-  /** The slot of an address; undefined for what is no address of a sandbox. */
+  /** The slot of an address; undefined when it is no address of a sandbox. */
   slotOf(address: string): number | undefined {
     const slot = parse(`${address}/32`).base - this.base - 1
     return slot >= 1 && slot <= this.slots ? slot : undefined
   }
 
-  /** Whether it shares addresses with another network, given as `a.b.c.d/n` with or without bits below the prefix. */
+  /** Whether the subnet shares addresses with another network, given as `a.b.c.d/n` with or without bits below the prefix. */
   meets(cidr: string): boolean {
     const other = parse(cidr)
     const size = 2 ** (32 - Math.min(this.prefix, other.prefix))
@@ -54,7 +54,7 @@ export class Subnet {
   }
 }
 
-/** `base` is NaN for what is no address. */
+/** `base` is NaN when the text has no address. */
 function parse(cidr: string): { base: number; prefix: number } {
   const match = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\/(\d{1,2})$/.exec(cidr)
   const [a = NaN, b = NaN, c = NaN, d = NaN, prefix = NaN] = (match?.slice(1) ?? []).map(Number)

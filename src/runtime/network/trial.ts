@@ -1,4 +1,4 @@
-/** What a sandbox reaches of the network: its name server, the model gateway, the metadata service, the outside. */
+/** Tries what a sandbox reaches: its name server, the model gateway, the metadata service, the outside. */
 import { lookup } from 'node:dns/promises'
 import { once } from 'node:events'
 // oxlint-disable-next-line no-restricted-imports -- dials the internet, no guest
@@ -13,13 +13,13 @@ import { fails, works, type CheckResult } from '../self-test.ts'
 import { firewallAdvice, firewallsWithRulesFor } from './host-firewall/advice.ts'
 
 /**
- * A stand-in for the internet: an address of the host, and one of a network namespace behind it. Sandboxes are denied private
- * networks, so these are public ones; for as long as the trial lasts, this host routes them to the namespace.
+ * A stand-in for the internet: an address of the host, and one of a network namespace behind it. The addresses are public, since
+ * sandboxes are denied private networks. During the trial this host routes them to the namespace.
  */
 const outside = { host: '11.255.255.253', address: '11.255.255.254' }
 const closedPort = 9
 const waitMs = 30_000
-/** The source of setup's packages, and names made for examples. */
+/** Names that resolve on any machine with internet: the source of setup's packages, and names made for examples. */
 const outsideNames = ['example.com', 'debian.org', 'iana.org'] as const
 const outsidePort = 443
 const lookupMs = 5_000
@@ -33,7 +33,7 @@ for (const network of deniedNetworks) {
 
 /**
  * Asks the name server for its own name and, if given, for a name outside, connects to the gateway, the metadata service and hosts
- * outside, and prints what failed. Outside a refused connection has arrived: a firewall drops it, or answers that the host is unreachable.
+ * outside, and prints what failed. A connection that a host outside refuses has arrived: a firewall drops it, or answers `unreachable`.
  */
 const program = `
 import socket, struct, sys
@@ -70,7 +70,7 @@ for what, attempt in work:
 
 type Loss = 'dns' | 'name' | 'gateway' | 'metadata' | 'standin' | 'address'
 
-/** Finds what a sandbox cannot reach: a firewall of the machine may drop its packets. */
+/** Finds what a sandbox cannot reach because a firewall of the machine drops its packets. */
 export async function tryNetwork(
   { hash, leaveHostFirewall }: { hash: string; leaveHostFirewall: boolean },
   driver: Pick<RuntimeDriver, 'gateway' | 'metadata'>,
@@ -158,7 +158,7 @@ async function removeOutside(name: string): Promise<void> {
   await run(['ip', 'netns', 'delete', name]).catch(() => undefined)
 }
 
-/** What this machine reaches of the internet now; a sandbox must reach as much. */
+/** What this machine itself reaches of the internet now; a sandbox must reach as much. */
 interface Internet {
   /** A name that resolves to addresses open to sandboxes. */
   name?: string
@@ -173,7 +173,7 @@ async function hostInternet(): Promise<Internet> {
   return reached.flat()[0] ?? (first === undefined ? {} : { name: first.name })
 }
 
-/** Leaves out a name with a denied address: sandboxes do not get its addresses either. */
+/** Resolves a name. Leaves out one with a denied address: sandboxes do not get its addresses either. */
 async function resolved(name: string): Promise<Required<Internet>[]> {
   const answer = await withTimeout(
     lookupMs,
@@ -184,7 +184,7 @@ async function resolved(name: string): Promise<Required<Internet>[]> {
   return [{ name, address: first.address }]
 }
 
-/** A refused connection has arrived, too. */
+/** Whether a connection arrives, which a refused one has too. */
 function arrives(host: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ host, port: outsidePort, timeout: dialMs })

@@ -11,15 +11,15 @@ import { digestOf, readManifest } from './manifest.ts'
 import type { Unpack } from './unpack.ts'
 
 const field = 'archive'
-/** An index of one index of one manifest. */
+/** An archive may have an index of one index of one manifest. */
 const indexesMax = 2
-/** It names a configuration and some layers, and is parsed at once. */
+/** Docker's manifest names a configuration and some layers, and is parsed without yielding. */
 const dockerManifestBytesMax = 32 * 1024
 const dockerManifest = z.array(z.object({ Config: z.string(), Layers: z.array(z.string()) }))
 
-/** What an archive has, or a download: paths are absolute. */
+/** The files of an image, from an archive or a download. Paths are absolute. */
 export interface ImageFiles {
-  /** Of the manifest, or of the configuration where the format has no manifest with digests. */
+  /** Digest of the manifest, or of the configuration where the format has no manifest with digests. */
   digest: string
   config: Buffer
   layers: string[]
@@ -56,10 +56,10 @@ export async function storeArchive(
   const output = createWriteStream(file, { mode: 0o600 })
   try {
     const stored = pipeline(Readable.from(archive), bounded, output, { signal: ended })
-    // A source that is silent may not even hear that it has been given up.
+    // A silent source may not react to the abort.
     await Promise.race([stored, rejectedBy(ended)])
   } catch (error) {
-    // What a stream throws then is its own.
+    // After an abort the stream throws an error of its own.
     ended.throwIfAborted()
     throw error
   } finally {
@@ -78,8 +78,8 @@ function rejectedBy(signal: AbortSignal): Promise<never> {
 }
 
 /**
- * Unpacks what `skopeo copy … oci-archive:` or `docker save` has written, and finds the image in it. All that is read then lies within
- * the folder. Throws `invalid_request` for anything else.
+ * Unpacks an archive of `skopeo copy … oci-archive:` or `docker save` and finds the image in it. Reads nothing outside of the folder.
+ * Throws `invalid_request` for anything else.
  */
 export async function readArchive(file: string, folder: string, unpack: Unpack, limits: ImageLimits) {
   await mkdir(folder)

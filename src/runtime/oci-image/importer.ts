@@ -15,13 +15,13 @@ import { chainIds, digestOf, readConfiguration } from './manifest.ts'
 import type { Registries } from './registry.ts'
 import { unpackerOf, type Unpack, type Unpacked, type UnpackRequest } from './unpack.ts'
 
-/** The image that has mount points alone. */
+/** The image with nothing but mount points. */
 const emptyImage = 'scratch'
 const chainDigits = 40
 /** Owned by ids from 0, like the images of the host. */
 const rangeStart = 0
 
-/** What is written beside the files of a layer. */
+/** What is known of a layer, in a file beside its `upper` folder. */
 const layerNote = z.object({
   inodeEnd: z.number().optional(),
   bytes: z.number(),
@@ -39,7 +39,7 @@ interface ImageRecord {
   sizeBytes: number
 }
 
-/** Keeps the records of checkpoints, and what they name. */
+/** The records of checkpoints. */
 interface ImageRecords {
   /** Writes the record that `make` returns. A failure removes what was made. */
   addCheckpoint(id: string, make: () => Promise<ImageRecord>): Promise<{ sizeBytes: number }>
@@ -64,13 +64,13 @@ interface ImportRequest {
   checkpointId: string
   source: ImageSource
   signal: AbortSignal
-  /** Whose permits it takes. */
+  /** Whose permits the import takes. */
   owner: string | undefined
 }
 
 /**
- * Makes checkpoints of OCI images. Each layer becomes a layer of the pool under the digest of its chain, which says what is in it and
- * below it; images that begin alike share layers.
+ * Makes checkpoints of OCI images. Each layer becomes a layer of the pool, named after the digest of its chain (the layer and all below
+ * it), so images that begin alike share layers.
  *
  *     fetched into imports/<id> ──► layers, lowest first: imports/<id>.<n> ── unpacked, verified ── snapshot ──► layers/oci-<chain>
  *                                                                                                      └─► the record, last
@@ -79,11 +79,11 @@ export class ImageImporter {
   readonly #options: ImportOptions
   readonly #semaphore: Semaphore
   /**
-   * By owner and layer: the second import of one waits for the first. Not by layer alone, as anybody can say that what takes half an hour to
-   * unpack is a layer that others import.
+   * By owner and layer: the second import of a layer waits for the first. Not by layer alone, as any owner can claim that what takes half
+   * an hour to unpack is a layer that others import.
    */
   readonly #unpacking = new KeyedMutex()
-  /** By layer: while one is put into its place. */
+  /** By layer, while it is put into its place. */
   readonly #placing = new KeyedMutex()
 
   constructor(options: ImportOptions) {
@@ -104,7 +104,7 @@ export class ImageImporter {
     const { base } = await images.current(emptyImage).catch((cause: unknown) => {
       throw new ServiceError('unavailable', `there is no image ${emptyImage}: run npm run setup`, { cause })
     })
-    // A refused import of the same id must not remove what the first one has.
+    // A refused import of the same id must not remove the folder of the first one.
     const folder = `${importsFolder}/${checkpointId}.${randomBytes(4).toString('hex')}`
     const unpack = unpackerOf(job, { field, limits, hostFolder: pool.path(''), signal })
     let imported: Omit<ImportedImage, 'sizeBytes'> | undefined
@@ -112,9 +112,9 @@ export class ImageImporter {
     try {
       const { sizeBytes } = await records.addCheckpoint(checkpointId, async () => {
         await pool.createSubvolume(folder)
-        // An archive is there twice for a moment.
+        // For a moment the archive and its unpacked files are both there.
         await pool.limit(folder, 2 * limits.downloadBytesMax)
-        // Without a permit: a slow sender would hold up those who have sent.
+        // Without a permit: a slow sender would delay imports that have received all.
         const filesOf = await this.#receive(job, pool.path(folder), source, signal)
         const unpackAll = async (): Promise<ImageRecord> => {
           const { digest, config, layers: blobs } = await filesOf(unpack)
@@ -138,7 +138,7 @@ export class ImageImporter {
     }
   }
 
-  /** Returns once all bytes are there; then the image can be found in them. */
+  /** Waits for all bytes, and returns what then finds the image in them. */
   async #receive(
     job: Job,
     folder: string,
@@ -191,7 +191,7 @@ export class ImageImporter {
     return { layers, sizeBytes: bytes }
   }
 
-  /** Unpacks a layer that is not there yet. One that is there is verified all the same: nobody gets what they do not have already. */
+  /** Unpacks a new layer. A layer that exists is verified all the same, so that only those who have its content get it. */
   async #addLayer(
     { id, draft, below }: { id: string; draft: string; below: readonly Layer[] },
     unpack: UnpackLayer,
@@ -214,7 +214,7 @@ export class ImageImporter {
       const note = { bytes, files, isOpaque, ...defined({ inodeEnd }) }
       await writeFile(noteOf(path), JSON.stringify(note), { mode: 0o600 })
       return await this.#placing.run(id, async () => {
-        // Another owner was first. What lies above it must go on from its inode numbers.
+        // Another owner was first. The layers above must go on from the inode numbers of that layer.
         if (await pool.has(layerOf(id))) return await this.#readNote(id)
         await pool.snapshot(draft, layerOf(id))
         return note
@@ -224,14 +224,14 @@ export class ImageImporter {
     }
   }
 
-  /** Of a layer that is in its place. */
+  /** The note of a layer that is in its place. */
   async #readNote(id: string): Promise<LayerNote> {
     const { pool, records } = this.#options
     const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
     return { ...note, ...defined({ inodeEnd: records.inodeEndOf(id) }) }
   }
 
-  /** A failure must not hide what an import has failed for; the next `open` removes what stays. */
+  /** Removes a draft. A failure is not thrown, since it would hide the error of the import; the next `open` removes the draft. */
   async #removeDraft(path: string): Promise<void> {
     const { pool, log } = this.#options
     await pool.remove(path).catch((error: unknown) => log(`${path} stays until the next start: ${String(error)}`))
@@ -245,7 +245,7 @@ interface LayerPart {
   diffId: string
 }
 
-/** Unpacks one layer, or verifies it only, and throws where its content is another than its digest says. */
+/** Unpacks or only verifies one layer. Throws when its content does not match its digest. */
 type UnpackLayer = (into: Pick<UnpackRequest, 'target' | 'lowers'>) => Promise<Unpacked>
 
 interface LayerOptions {

@@ -4,27 +4,27 @@ const gibibyte = 1024 ** 3
 
 /** Bounds of one import. */
 export const defaultImageLimits = {
-  /** Of an archive, and of the compressed layers from a registry. */
+  /** Bytes of an archive, or of the compressed layers from a registry. */
   downloadBytesMax: 8 * gibibyte,
-  /** Of all layers, uncompressed. */
+  /** Bytes of all layers, uncompressed. */
   bytesMax: 16 * gibibyte,
   /** Entries of all layers. Each takes an inode number, see `InodeTemplates`. */
   filesMax: 500_000,
   /** Names in a path. */
   depthMax: 100,
   layersMax: 127,
-  /** Of a manifest or a configuration. */
+  /** Bytes of a manifest or a configuration. */
   manifestBytesMax: 4 * 1024 ** 2,
-  /** For an answer about a manifest. */
+  /** Timeout of an answer about a manifest. */
   answerMs: 30_000,
-  /** An archive or a download that grows by less than `bytesPerSecondMin` for so long is given up. */
+  /** An archive or a download is given up after this time with less than `bytesPerSecondMin`. */
   stallMs: 60_000,
   bytesPerSecondMin: 32 * 1024,
-  /** For a download, and for a layer to be unpacked. */
+  /** Timeout of a download, and of the unpacking of a layer. */
   stepMs: 30 * 60_000,
-  /** What the programs of one import may use that fetch and unpack it. */
+  /** What the programs that fetch and unpack one image may use. */
   work: { memoryBytes: gibibyte, processors: 1, processes: 256 },
-  /** That unpack what they have received. Others wait. */
+  /** Imports that unpack at a time. Others wait. */
   importsAtOnce: 2,
 }
 

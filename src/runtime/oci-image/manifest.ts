@@ -11,17 +11,17 @@ import { digestPattern } from '../../lib/image-reference.ts'
 import type { ImageDefaults } from '../../sandbox/ports/runtime-driver.ts'
 import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
 
-/** Of this machine, as images name it. */
+/** The architecture of this machine, as images name it. */
 const architecture = arch === 'x64' ? 'amd64' : arch
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 const envNamePattern = /^[A-Za-z_][A-Za-z0-9_]*$/
 /** Many times what 127 layers with their history need. */
 const jsonBounds: JsonBounds = { valuesMax: 20_000, depthMax: 100, fieldsMax: 1000 }
-/** Of the variables, and of ENTRYPOINT and CMD, in characters: each command gets the former (execve(2)). */
+/** Bound of the variables, and of ENTRYPOINT and CMD, in characters: each command gets the variables (execve(2)). */
 const wordsCharsMax = 128 * 1024
 const wordsMax = 1000
 const pathCharsMax = 4096
-/** Of what an image calls its platform, in a message. */
+/** Bound of the names of an image's platforms in a message. */
 const toldCharsMax = 300
 const hashedAtOnceBytes = 256 * 1024
 
@@ -53,7 +53,7 @@ const configuration = z.object({
 
 export type Manifest = z.output<typeof manifest>
 
-/** Yields to the event loop: a manifest has megabytes. */
+/** SHA-256 of a manifest. Yields to the event loop, since a manifest may have megabytes. */
 export async function digestOf(bytes: Buffer): Promise<string> {
   const hash = createHash('sha256')
   const slice = new TimeSlice()
@@ -64,7 +64,7 @@ export async function digestOf(bytes: Buffer): Promise<string> {
   return `sha256:${hash.digest('hex')}`
 }
 
-/** A manifest, or what an index names for this machine. Throws `invalid_request` and `too_large`. */
+/** Reads a manifest, or finds in an index the one for this machine. Throws `invalid_request` and `too_large`. */
 export async function readManifest(
   bytes: Buffer,
   field: ImageField,
@@ -76,7 +76,7 @@ export async function readManifest(
   const { data, success } = manifest.safeParse(value, firstFault)
   if (!success) throw refuseImage(field, 'has no manifest of the OCI format or of the second one of Docker')
   const parts = [data.config, ...data.layers]
-  // Whoever fetches such a part asks any address that the author of the image has chosen.
+  // The author of the image chooses these addresses, which a fetch would ask.
   if (parts.some(({ urls }) => (urls ?? []).length > 0)) {
     throw refuseImage(field, 'has a part that lies outside its registry')
   }
@@ -88,7 +88,7 @@ export async function readManifest(
   return data
 }
 
-/** Digests of the uncompressed layers, lowest first, and what commands take from the image. Throws `invalid_request` and `too_large`. */
+/** Reads the digests of the uncompressed layers, lowest first, and the image's settings of commands. Throws `invalid_request` and `too_large`. */
 export async function readConfiguration(
   bytes: Buffer,
   field: ImageField,
@@ -114,7 +114,7 @@ export async function readConfiguration(
     return end === -1 ? ([line, ''] as const) : ([line.slice(0, end), line.slice(end + 1)] as const)
   })
   const defaults = {
-    // A name that no shell can read is none here either.
+    // Leave out names that no shell can read.
     env: Object.fromEntries(variables.filter(([name]) => envNamePattern.test(name))),
     ...defined({
       cwd: WorkingDir ? posix.resolve('/', WorkingDir) : undefined,
@@ -126,7 +126,7 @@ export async function readConfiguration(
   return { diffIds: data.rootfs.diff_ids, defaults }
 }
 
-/** The digests of what is below a layer and of the layer, as the specification joins them ("ChainID"). */
+/** For each layer one digest of it and all layers below it: the "ChainID" of the specification. */
 export function chainIds(diffIds: readonly string[]): string[] {
   const chain: string[] = []
   for (const diffId of diffIds) {
@@ -155,7 +155,7 @@ function assertWords(given: readonly string[], field: ImageField, what: string):
   throw imageTooLarge(field, `has more than ${wordsMax} ${what}, or ${wordsCharsMax} characters of them`)
 }
 
-/** Its work is done in slices, and its values are counted before they are made. */
+/** Parses JSON in slices, so that other work goes on, and counts the values before it makes them. */
 async function readJson(bytes: Buffer, field: ImageField): Promise<unknown> {
   try {
     return await parseJson(bytes, jsonBounds)

@@ -15,25 +15,25 @@ export interface Registry {
   host: string
   username?: string
   password?: string
-  /** It may speak HTTP, or show any certificate. */
+  /** The registry may speak HTTP, or show any certificate. */
   insecure?: boolean
 }
 
 const field = 'image.oci'
 const reportedChars = 300
 
-/** What a download has left in its folder: parts are named after their digests. */
+/** A finished download. The files in its folder are named after their digests. */
 export interface Download {
-  /** Of what the reference names: pins the image, also one for several machines. */
+  /** Digest of what the reference names, a manifest or an index. It pins the image. */
   digest: string
   manifest: Manifest
   fileOf: (digest: string) => string
 }
 
-/** Fetches images with skopeo, from registries that the operator has named alone: any other could be a service of the host's network. */
+/** Fetches images with skopeo, and only from registries that the operator has named: any other could be a service of the host's network. */
 export class Registries {
   readonly #registries: readonly Registry[]
-  /** In `/run`: credentials are on no disk and on no command line. */
+  /** A folder in `/run`, so that credentials are on no disk and on no command line. */
   readonly #secretsDir: string
   readonly #limits: ImageLimits
 
@@ -43,7 +43,7 @@ export class Registries {
     this.#limits = limits
   }
 
-  /** Throws `invalid_request`, with the registries that are allowed, for any other text. */
+  /** Parses a reference. Throws `invalid_request`, which names the allowed registries, for any other text. */
   parse(text: string): ImageReference {
     const reference = parseImageReference(text)
     if (reference === undefined) {
@@ -57,15 +57,14 @@ export class Registries {
     return reference
   }
 
-  /** Removes what a server that died has left. */
+  /** Removes credentials that a dead server has left. */
   async removeSecrets(): Promise<void> {
     await rm(this.#secretsDir, { recursive: true, force: true })
   }
 
   /**
-   * Fetches an image into an empty folder. A tag is resolved once, and all that follows is asked for by digest. Throws
-   * `invalid_request` for what is wrong with the image, `too_large`, `unavailable` when the registry does not answer, and the
-   * signal's reason.
+   * Fetches an image into an empty folder. A tag is resolved once; all later requests are by digest. Throws `invalid_request` for what is
+   * wrong with the image, `too_large`, `unavailable` when the registry does not answer, and the signal's reason.
    */
   async fetch(job: Job, text: string, folder: string, signal: AbortSignal): Promise<Download> {
     const reference = this.parse(text)
@@ -130,7 +129,7 @@ export class Registries {
   async #writeSecret({ host, username, password }: Registry): Promise<string> {
     const file = `${this.#secretsDir}/${randomBytes(8).toString('hex')}.json`
     const auth = Buffer.from(`${username ?? ''}:${password ?? ''}`).toString('base64')
-    // Without the file skopeo would take the credentials of whoever logged in on this machine.
+    // Without this file skopeo would use the credentials of a user who logged in on this machine.
     const auths = username === undefined ? {} : { [host]: { auth } }
     await withinRun(mkdir(this.#secretsDir, { recursive: true, mode: 0o700 }))
     await withinRun(writeFile(file, JSON.stringify({ auths }), { mode: 0o600 }))
@@ -168,7 +167,7 @@ function wrongDigest({ host }: Registry): ServiceError {
   return refuseImage(field, `has another content in the registry ${host} than its digest says`)
 }
 
-/** skopeo tells its faults in words alone. */
+/** Finds the kind of a fault in the words of skopeo, which has no codes. */
 function reasonOf(registry: Registry, error: CommandError): ServiceError {
   const { outcome, stderr } = error
   if (outcome === 'is not installed') {

@@ -20,11 +20,11 @@ export type Unpacked = z.output<typeof outcome>
 export interface UnpackRequest {
   /** A tar, also compressed by gzip or zstd. */
   blob: string
-  /** Absent: it is hashed only. */
+  /** Where the files go; absent: the tar is only hashed. */
   target?: string
   /** Unpacked layers below, newest first. */
   lowers?: readonly string[]
-  /** No layer: nothing is hashed, no name is a whiteout, and root owns all. */
+  /** The tar is no layer: nothing is hashed, no name is a whiteout, and root owns all files. */
   plain?: boolean
   bytesMax: number
   filesMax?: number
@@ -32,8 +32,8 @@ export interface UnpackRequest {
 export type Unpack = (request: UnpackRequest) => Promise<Unpacked>
 
 /**
- * Unpacks tars of unknown origin (`unpack-layer` of hostd). Throws `invalid_request` with what is wrong with one, `too_large`,
- * and `no_capacity`.
+ * Returns a function that unpacks tars of unknown origin (`unpack-layer` of hostd). It throws `invalid_request` with what is wrong with
+ * the tar, `too_large`, and `no_capacity`.
  */
 export function unpackerOf(
   hostd: Pick<HostTool, 'runTool'>,

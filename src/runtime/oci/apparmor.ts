@@ -11,12 +11,12 @@ import { exists } from '../exists.ts'
 
 const enabledFile = '/sys/module/apparmor/parameters/enabled'
 const loadedFile = '/sys/kernel/security/apparmor/profiles'
-/** The features that rules are written for. A parser that knows none of them takes those of the oldest kernel, with a warning. */
+/** The features that the rules are written for. A parser without this file takes those of the oldest kernel, with a warning. */
 const abiFile = '/etc/apparmor.d/abi/3.0'
 const parserTimeoutMs = 60_000
 
 /**
- * The profile allows all that a sandbox does to itself. Of the kernel's files it may change those of its own processes alone.
+ * The profile allows all that a sandbox does to itself. A sandbox may change no files of the kernel but those of its own processes.
  * `/proc` and `/sys` are the paths inside.
  */
 const rules = `
@@ -47,7 +47,7 @@ const body = `flags=(attach_disconnected,mediate_deleted) {${rules}}\n`
 
 export const profileName = `atoll-sandbox-${createHash('sha256').update(body).digest('hex').slice(0, 8)}`
 
-/** Why the kernel confines nothing by profiles; undefined when it does. */
+/** Why the kernel enforces no profiles; undefined when it does. */
 export async function whyUnconfined(): Promise<string | undefined> {
   if (!(await text(enabledFile)).startsWith('Y')) return 'not in this kernel'
   return (await exists(loadedFile)) ? undefined : `${loadedFile} is not there`
@@ -73,7 +73,7 @@ export async function loadProfile(run: Run): Promise<void> {
   )
 }
 
-/** The profile for all later starts; undefined, with the reason in the log, where there can be none. */
+/** The profile for all later starts. Undefined, with the reason in the log, where none can be loaded. */
 export async function findProfile(run: Run, log: (message: string) => void): Promise<string | undefined> {
   if ((await whyUnconfined()) !== undefined) return undefined
   try {

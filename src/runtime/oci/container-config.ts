@@ -16,11 +16,11 @@ const cpuPeriodUs = 100_000
 const processesMax = 4_096
 const filesSoft = 65_536
 const filesHard = 1_048_576
-/** The kernel counts terminals for all sandboxes together, and signals and queues for root on the host too: each sandbox has its share. */
+/** The kernel bounds terminals for all sandboxes together, signals and queues even with root on the host: each sandbox gets a share. */
 const terminalsMax = 256
 const terminalOptions = 'nosuid noexec newinstance ptmxmode=0666 mode=0620 gid=5'
 const signalsQueuedMax = 4_096
-/** One queue of the default size, which takes 83 000. */
+/** Enough for one message queue of the default size, which takes 83 000 bytes. */
 const messageQueueBytes = 98_304
 /** When the host runs out of memory, the kernel kills sandboxes first. Children inherit it. */
 const oomScoreAdjust = 500
@@ -32,8 +32,8 @@ const capabilities = words(`
 
 /**
  * Files and folders that expose the host or other sandboxes, such as their use of the disk, or that take requests to the kernel: each
- * trigger of `/proc/pressure` delays the end of its process. runc skips paths that the host does not have. It mounts an empty
- * file system on each of these folders.
+ * trigger of `/proc/pressure` delays the end of its process. runc mounts an empty file system on each of the folders, and skips paths
+ * that the host does not have.
  */
 export const maskedFolders = words(`
   /proc/acpi /proc/asound /proc/pressure /proc/scsi /sys/block /sys/devices/virtual/block /sys/devices/virtual/powercap
@@ -63,7 +63,7 @@ export async function findTraits(cgroups: Cgroups, run: Run, log: (message: stri
     /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
     apparmorProfile: await findProfile(run, log),
     ipv6: await exists('/proc/net/if_inet6'),
-    /** Of each sandbox. Known once the pool is open; absent where the kernel has none. */
+    /** The disk rates of each sandbox. Known once the pool is open; undefined where the kernel has none. */
     disk: undefined as DiskBounds | undefined,
   }
 }
@@ -80,12 +80,12 @@ export function containerConfig(
     processors,
   }: {
     names: HostNames
-    /** Paths of what is mounted. */
+    /** Host paths of the programs, which are mounted. */
     programs: { guest: string; agent?: string }
     traits: HostTraits
-    /** The folder of `shownFiles`. */
+    /** The folder that holds `shownFiles`. */
     shown: string
-    /** Those that it may use; undefined: all. */
+    /** The processors that the sandbox may use; undefined: all. */
     processors?: readonly number[] | undefined
   },
 ) {
@@ -121,8 +121,8 @@ export function containerConfig(
       mount('/dev/mqueue', 'mqueue', 'mqueue', 'nosuid noexec nodev'),
       mount('/sys', 'sysfs', 'sysfs', 'nosuid noexec nodev ro'),
       mount('/sys/fs/cgroup', 'cgroup', 'cgroup', 'nosuid noexec nodev relatime ro'),
-      // Always all of them, since memory that was saved with a mount needs one at the restore; private, since CRIU refuses to give a mount
-      // of the host's file systems the peers that it had below lxcfs.
+      // Always all of them, since memory that was saved with a mount needs it at the restore. Private, since CRIU refuses to give a
+      // mount of the host's file systems the peers that it had below lxcfs.
       ...shownFiles.map((file) => bind(file, `${shown}${file}`, 'noexec private')),
       bind('/.atoll/guest', programs.guest),
       mount('/.atoll/run', 'bind', names.guestDir(record.id), 'bind nosuid nodev noexec'),
@@ -165,8 +165,8 @@ export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccou
 }
 
 /**
- * `cpus` comes with the first process, which may ask for it at once, and so do the rates of the disk. A running sandbox gets others by
- * `Processors.change` and `Cgroups.setDiskRates`: `update` of runc takes no rates.
+ * Processors and disk rates hold from the first process on, which may ask for them at once. `Processors.change` and `Cgroups.setDiskRates`
+ * change those of a running sandbox: `update` of runc takes no rates.
  */
 function startResourcesOf(limits: ContainerLimits, host: HostTraits, processors: readonly number[] | undefined) {
   const { cpu, ...others } = resourcesOf(limits, host)

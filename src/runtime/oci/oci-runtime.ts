@@ -25,14 +25,15 @@ export interface OciRuntime {
   readonly canCheckpoint: boolean
 
   /**
-   * Creates and starts the container of a bundle. Returns its first process, which no process of this server is the parent of.
-   * Throws `OciRuntimeError`; something of the container may be left then, for `delete`.
+   * Creates and starts the container of a bundle. Returns its first process, which is no child of this server. Throws
+   * `OciRuntimeError`; the caller then removes with `delete` what is left of the container.
    */
   run(id: string, bundle: string): Promise<ProcessIdentity>
 
   /**
-   * Saves the processes of a container, which was started from that bundle, into the folder `images`, which exists. Throws `OciRuntimeError`; CRIU's `dump.log` in that folder has
-   * the cause, and a CRIU may still be at work there. `groups`: the folders of a control group that the call is in.
+   * Saves the processes of a container that was started from this bundle into the existing folder `images`. Throws `OciRuntimeError`;
+   * CRIU's `dump.log` in that folder has the cause, and a CRIU may still work there. `groups`: the folders of a control group in which
+   * the call runs.
    */
   checkpoint(
     id: string,
@@ -41,8 +42,8 @@ export interface OciRuntime {
   ): Promise<void>
 
   /**
-   * Starts the container of a bundle with the processes in `images`. Returns its first process; all of them run by then. With
-   * `lazyPages` their memory comes from a daemon that listens in that folder. Throws like `checkpoint` (`restore.log`).
+   * Starts the container of a bundle with the processes in `images`. Returns its first process when all run. With `lazyPages` a daemon
+   * that listens in that folder serves their memory. Throws like `checkpoint` (`restore.log`).
    */
   restore(id: string, bundle: string, options: CriuCall & { lazyPages: boolean }): Promise<ProcessIdentity>
 
@@ -50,8 +51,8 @@ export interface OciRuntime {
   update(id: string, resources: ContainerResources): Promise<void>
 
   /**
-   * Forgets a container whose processes have ended and detaches what is mounted in its state. Repeating it, or naming an
-   * unknown id, is harmless. The control group is the driver's to remove.
+   * Forgets a container whose processes have ended and detaches what is mounted in its state. Harmless when repeated, and for an
+   * unknown id. The driver removes the control group.
    */
   delete(id: string): Promise<void>
 
@@ -71,7 +72,7 @@ export interface OciRuntime {
 export interface CriuCall {
   /** Path of the program. */
   criu: string
-  /** Absolute path of the folder of images, which CRIU works in. */
+  /** Absolute path of the folder of images, in which CRIU works. */
   images: string
   timeoutMs: number
 }
@@ -80,7 +81,7 @@ export interface CriuCall {
 export interface OciHost {
   /** The folder of the data directory below `/run`. */
   runDir: string
-  /** Where the bundles are, whose mounts a call for one of them leaves out of account. */
+  /** The folder of the bundles. A call for one of them does not see the mounts of the others. */
   sandboxesDir: string
   dataDir: string
   hostd: HostTool

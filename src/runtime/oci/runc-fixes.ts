@@ -1,11 +1,11 @@
-/** Which published holes a runc has, by its version and by what its package says of itself. */
+/** Finds which published holes a runc has, by its version and by the changelog of its package. */
 import { readFile } from 'node:fs/promises'
 import { gunzipSync } from 'node:zlib'
 import { fails, versionText, works, type HostCheck } from '../self-test.ts'
 
 /**
- * Holes published since runc 1.1.5, and the first release of each branch that has the fix; `docs/operate/security.md` says what each means for sandboxes.
- * Of 1.1 none is made any more.
+ * Holes published since runc 1.1.5, each with the first fixed release of every branch; 1.1 gets no releases any more.
+ * `docs/operate/security.md` says what each means for sandboxes.
  */
 const holes: Record<string, readonly string[]> = {
   'CVE-2024-21626': ['1.1.12'],
@@ -15,10 +15,10 @@ const holes: Record<string, readonly string[]> = {
   'CVE-2025-52881': ['1.2.8', '1.3.3', '1.4.0'],
   'CVE-2026-41579': ['1.3.6', '1.4.3', '1.5.0'],
 }
-/** Of Debian's package, which has fixes of its own. */
+/** The changelog of Debian's package, which has fixes of its own. */
 const changelogFile = '/usr/share/doc/runc/changelog.Debian.gz'
 
-/** A warning: sandboxes are made so that none of these is known to let them out. */
+/** Warns of open holes. Not required: no known hole lets a sandbox out, as sandboxes are configured. */
 export const runcFixesCheck: HostCheck = {
   name: "runc's fixes",
   required: false,
@@ -31,7 +31,7 @@ export const runcFixesCheck: HostCheck = {
   },
 }
 
-/** A fix is there from the first release of the branch that has it on, in later branches, and where the changelog of the package names it. */
+/** A hole is fixed from the named release of its branch on, in later branches, and where the changelog of the package names it. */
 export function openHoles(version: string, packageChangelog: string): string[] {
   return Object.entries(holes)
     .filter(([name, releases]) => !packageChangelog.includes(name) && !isFixed(version, releases))

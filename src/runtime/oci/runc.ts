@@ -12,11 +12,11 @@ const startTimeoutMs = 30_000
 const strayGraceMs = 30_000
 const reasonCharsMax = 500
 
-/** runc (1.1 or newer). Each call is one process; what it started does not depend on it, nor on this process. */
+/** runc (1.1 or newer). Each call is one process. Containers depend neither on that process nor on this one. */
 export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): OciRuntime {
   const stateDir = `${runDir}/runc`
 
-  /** Runs it where it sees the mounts of this bundle and of no other: it reads the table several times and copies it. */
+  /** Runs runc where it sees the mounts of this bundle and of no other, because it reads the table of mounts several times and copies it. */
   const runAlone = (
     { bundle, groups = [] }: { bundle?: string; groups?: readonly string[] | undefined },
     command: readonly string[],
@@ -118,7 +118,7 @@ export function runcCommand(
   return [...path, 'runc', '--root', stateDir, ...logging, ...args] as [string, ...string[]]
 }
 
-/** The last message in a log of runc, as one bounded line without `hostFolders`; empty when there is none. */
+/** The last message in a log of runc, as one bounded line without `hostFolders`; empty without a message. */
 export async function runcFault(log: string, hostFolders: readonly string[]): Promise<string> {
   const lines = (await readFile(log, 'utf8').catch(() => '')).trim().split('\n')
   return reportable(messageOf(lines.at(-1) ?? ''), hostFolders, reasonCharsMax)
@@ -133,7 +133,7 @@ function messageOf(line: string): string {
   }
 }
 
-/** The first process of a container as runc recorded it, whether it still runs or not. The file is in memory, so it is read at once. */
+/** The first process of a container as runc recorded it, whether it still runs or not. The file lies in memory, so the read does not yield. */
 export function runcState(stateDir: string, id: string): ProcessIdentity | undefined {
   try {
     const state = JSON.parse(readFileSync(`${stateDir}/${id}/state.json`, 'utf8')) as {

@@ -42,9 +42,9 @@ const allowed = `
 `
 
 /**
- * Refused as if the kernel did not know them, so that callers fall back: libc from clone3 to clone, libuv from io_uring,
- * databases from io_setup to threads. Of what io_setup makes the kernel has one small number for the whole machine. Landlock rules are
- * in no dump: a process that had confined itself would run on without them.
+ * Refused as if the kernel did not know them, so that callers fall back: libc from clone3 to clone, libuv from io_uring, databases
+ * from io_setup to threads. The contexts of io_setup are few for the whole machine. CRIU does not save Landlock rules: a
+ * process that had confined itself would run on without them.
  */
 const absent = [
   ...['clone3', 'io_setup', 'io_uring_setup', 'io_uring_enter', 'io_uring_register'],
@@ -57,12 +57,12 @@ const ENOSYS = 38
 const namespaceFlags = 0x7e020000
 /** AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Not AF_VSOCK, AF_ALG, AF_PACKET and the rest. */
 const socketFamilies = [1, 2, 10, 16]
-/** PER_LINUX, UNAME26, PER_LINUX32, both, and the query: none of them turns off address randomisation. */
+/** PER_LINUX, UNAME26, PER_LINUX32, the last two together, and the query: none of them turns off address randomisation. */
 const personalities = [0x0, 0x0008, 0x20000, 0x20008, 0xffffffff]
 
-/** The type of the requests of btrfs (ioctl(2)): whoever may write a volume could make subvolumes in it, which have no limit. */
+/** The type of the requests of btrfs (ioctl(2)), which would let a sandbox make subvolumes in a volume: those have no limit. */
 const btrfsType = 0x94
-/** Those of this type that all file systems share: FICLONE, FICLONERANGE, FIDEDUPERANGE. */
+/** Requests of this type that all file systems share: FICLONE, FICLONERANGE, FIDEDUPERANGE. */
 const cloneRequests = [0x40049409, 0x4020940d, 0xc0189436]
 const requestBits = 0xffffffff
 const typeShift = 8

@@ -119,7 +119,7 @@ export interface SpawnRequest {
   keepBytes?: number
   /** `tail` (default) drops the oldest output; `lossless` drops acknowledged output alone and stops reading at `keepBytes`. */
   keep?: 'tail' | 'lossless'
-  /** For so long a `tail` holds back the output beyond `keepBytes` for its first reader. At most 60 000. Default: not at all. */
+  /** How long a `tail` holds back output beyond `keepBytes` for its first reader. At most 60 000. Default: not at all. */
   readerMs?: number
 }
 

@@ -3,11 +3,11 @@ export type ImageSource = { reference: string } | { archive: AsyncIterable<Uint8
 
 export interface ImportedImage {
   /**
-   * `sha256:…` of the manifest or the list that the reference names: `NAME@DIGEST` names the same for ever. Of a docker archive, of its
-   * configuration.
+   * `sha256:…` of the manifest or the list that the reference names: `NAME@DIGEST` always names the same image. For a docker archive that of
+   * its configuration.
    */
   digest: string
-  /** Of its layers, uncompressed, shared ones included. */
+  /** Bytes of its layers, uncompressed, shared ones included. */
   sizeBytes: number
   config: ImageDefaults
 }

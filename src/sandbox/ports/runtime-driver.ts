@@ -52,8 +52,8 @@ export interface RuntimeDriver {
   close(): Promise<void>
 
   /**
-   * Starts a sandbox that waits for an owner, like `create`. A later `create` of its id takes it over: it gets its limits, and nothing
-   * else has to be done. An `open` removes those that nobody has taken over. Beside `create`, only `isPrepared`, `delete` and `onExit` take a prepared one.
+   * Starts a warm sandbox, like `create`. A later `create` of its id takes it over and only sets its limits. An `open` removes those that
+   * nobody has taken over. Beside `create`, only `isPrepared`, `delete` and `onExit` take a warm one.
    */
   prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 
@@ -157,7 +157,7 @@ export interface RuntimeDriver {
   /** Freezes a volume as it is now, under a new id, whether or not a sandbox writes to it. Throws like `createVolume`. */
   snapshotVolume(volumeId: string, snapshotId: string): Promise<void>
 
-  /** Of a volume or a snapshot; undefined when there is none. With `flush` all that was written before counts. */
+  /** The state of a volume or a snapshot; undefined when there is none. With `flush` all that was written before counts. */
   volumeState(id: string, options?: { flush?: boolean }): Promise<VolumeState | undefined>
 
   /**
@@ -252,7 +252,7 @@ export interface SandboxSpec {
 
 export interface Alignment {
   differences: readonly Difference[]
-  /** What it may use now, if that is not what the spec says. */
+  /** The memory limit in force, if it is not that of the spec. */
   keptMemoryMb?: number
 }
 

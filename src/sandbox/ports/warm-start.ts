@@ -1,16 +1,16 @@
 import type { CreateSandbox } from '../sandbox.ts'
 import type { SandboxSpec } from './runtime-driver.ts'
 
-/** What can be asked of a new sandbox: by a client, of the driver, and that it goes on from saved memory. */
+/** All that a new sandbox can be asked for: by a client, of the driver, and to go on from saved memory. */
 type Asked = Partial<Omit<CreateSandbox & SandboxSpec, 'id' | 'volumes'>> & {
   volumes?: readonly unknown[]
   keepsMemory?: boolean
 }
 
 /**
- * Whether a warm sandbox serves whoever asks for this. `any`: the pool keeps it apart, `create` of the driver sets it, or it is no part of
- * the machine. `none`: the machine has it from its start on, so a warm one has none. A new field does not compile until it has a rule;
- * one with the wrong rule yields sandboxes that silently lack it.
+ * Whether a warm sandbox serves a create with this field. `any`: the pool keeps its values apart, `create` of the driver sets it, or it is no
+ * part of the machine. `none`: the machine has it from its start on, so a warm one lacks it. A new field does not compile until it has a
+ * rule; one with the wrong rule yields sandboxes that silently lack it.
  */
 const rules: Record<keyof Asked, 'any' | 'none'> = {
   image: 'any',

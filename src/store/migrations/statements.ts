@@ -81,7 +81,7 @@ export const migrationStatements = {
       constraint checkpoints_name unique (sandbox_id, name)
     )`,
     `create index checkpoints_org on checkpoints (org_id)`,
-    // Those whose data the driver may still hold.
+    // Checkpoints whose data the driver may still hold.
     'create table deleted_checkpoints (id text collate "C" primary key)',
 
     `create table patches (
@@ -95,7 +95,7 @@ export const migrationStatements = {
       constraint patches_sequence unique (checkpoint_id, sequence)
     )`,
 
-    // A domain is served once its proof was seen; until then any number of organisations may claim it.
+    // A domain is served once its owner has proved it; until then any number of organisations may claim it.
     `create table previews (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
@@ -161,7 +161,7 @@ export const migrationStatements = {
     `create index sessions_user on sessions (org_id, user_id, created_at desc, id desc)`,
     `create index sessions_sandbox on sessions (sandbox_id)`,
     `create index sessions_running on sessions (created_at) where status = 'running'`,
-    // Not by `updated_at`, which each commit changes: PostgreSQL would write all indexes of the row anew.
+    // Not by `updated_at`, which each commit changes: PostgreSQL would then update all indexes of the row.
     `create index sessions_ended on sessions (created_at) where status = 'ended'`,
     'create index sessions_agent_config on sessions (agent_config_hash)',
 
@@ -188,7 +188,7 @@ export const migrationStatements = {
     )`,
     `create unique index session_events_order on session_events (session_id, position)`,
 
-    // json, not jsonb: nothing looks inside, and a replay then shows the keys in the order in which they were first sent.
+    // json, not jsonb: nothing looks inside, and json keeps the order of keys for a replay.
     `create table stream_events (
       session_id text collate "C" not null references sessions on delete cascade,
       sequence integer not null,
@@ -239,7 +239,7 @@ export const migrationStatements = {
       primary key (org_id, hash)
     )`,
 
-    // The index on writers is what keeps a second one out.
+    // The index on writers prevents a second writer.
     `create table volumes (
       id text collate "C" primary key,
       org_id text collate "C" not null references organisations,
@@ -270,7 +270,7 @@ export const migrationStatements = {
     'create unique index volume_attachments_writer on volume_attachments (volume_id) where not read_only',
     'create table volume_remains (id text collate "C" primary key)',
 
-    // What has happened, numbered by organisation. An update of a counter leaves no index entry, so it stays in its page.
+    // The log, numbered by organisation. No index has the counter, so its updates stay in their page.
     `create table event_counters (
       org_id text collate "C" primary key references organisations,
       last_number bigint not null

@@ -34,8 +34,8 @@ export function commentPrefix(hash: string): string {
 }
 
 /**
- * The rules that sandboxes need in a firewall of the host. Atoll's own rules decide earlier, so these accept nothing that those
- * drop. They are narrow all the same: links and addresses of this data directory, DNS, the model gateway and the metadata service.
+ * The rules that sandboxes need in a firewall of the host. Atoll's own rules decide earlier, so these accept nothing that those drop. They
+ * still name only links and addresses of this data directory, DNS, the model gateway and the metadata service.
  */
 export function acceptRulesFor({
   hash,
@@ -74,7 +74,7 @@ export function areExactly(acceptRules: readonly AcceptRule[], comments: readonl
   return comments.toSorted().join('\n') === wanted.join('\n')
 }
 
-/** The effect of a rule without conditions on every packet: drops it, ends the chain for it, or jumps to a chain. */
+/** What a rule without conditions does with every packet: drop it, end the chain for it, or jump to a chain. */
 export type Verdict = 'deny' | 'end' | { chain: string } | undefined
 
 export interface Rule {
@@ -101,7 +101,7 @@ export interface Placement<R extends Rule> {
   before: R | undefined
 }
 
-/** The change after which a chain holds exactly these rules of a hash; undefined for none. A chain that accepts everything gets no rule. */
+/** The change after which a chain holds exactly these rules of a hash; undefined when it does already. A chain that accepts everything gets none. */
 export function placementIn<R extends Rule>(
   { rules, policy, targets }: Chain<R>,
   { hash, acceptRules, position }: { hash: string; acceptRules: readonly AcceptRule[]; position: RulePosition },

@@ -2,9 +2,9 @@ import { CommandError, type Run } from '../../command.ts'
 import type { BaseChain } from './nftables.ts'
 import { commentPrefix, linkPrefix } from './accept-rules.ts'
 
-/** It exists wherever firewalld does, and accepts. */
+/** A zone that exists wherever firewalld does, and accepts all packets. */
 const zone = 'trusted'
-/** Exit status of a query that is answered with no. */
+/** Exit status of a query whose answer is no. */
 const isNotThere = 1
 const inZone = `--zone=${zone}`
 
@@ -14,7 +14,7 @@ export function isFirewalld({ family, table }: BaseChain): boolean {
   return family === 'inet' && table === 'firewalld'
 }
 
-/** Whether firewalld's table names the links of a data directory in a zone, in rules of ours, or not at all. */
+/** Whether firewalld's table names the links of a data directory in a zone, in our rules, or not at all. */
 export async function standingInFirewalld(run: Run, hash: string): Promise<'zone' | 'rules' | undefined> {
   const lines = (await run(['nft', 'list', 'table', 'inet', 'firewalld'])).split('\n')
   const about = lines.filter((line) => line.includes(`"${linkPrefix(hash)}*"`))
@@ -23,8 +23,8 @@ export async function standingInFirewalld(run: Run, hash: string): Promise<'zone
 }
 
 /**
- * Adds the links to a zone of firewalld until it restarts: since version 2.1 no other program can change its table. A zone accepts
- * all packets of a link; Atoll's own rules then leave the same as an accept rule would. Returns false without an answer of firewalld.
+ * Adds the links to a zone of firewalld until firewalld restarts: since version 2.1 no other program can change its table. The zone accepts
+ * all packets of a link, of which Atoll's own rules let the same pass as with an accept rule. Returns false when firewalld does not answer.
  */
 export async function joinZone(run: Run, hash: string): Promise<boolean> {
   return await ask(run, inZone, `--add-interface=${linkPrefix(hash)}+`)

@@ -14,7 +14,7 @@ const runFile = promisify(execFile)
 const program = join(import.meta.dirname, '../testing/host-firewall-steps.ts')
 const [own, other] = ['0a1b2c3d', '4e5f6071']
 
-/** Behind `rules` that are there before. Programs are looked for in `bin` first. */
+/** Runs the steps where `rules` are loaded already. Programs in `bin` come before others. */
 async function steps(rules: string, list: string[], bin = ''): Promise<Seen> {
   const env = { ...process.env, PATH: `${bin}:${process.env['PATH']}:/usr/sbin`, RULES: rules }
   const load = `echo "$RULES" | ${await nft()} -f -; exec "$@"`
@@ -77,7 +77,7 @@ const dockerForward = [
   'iifname "docker0" oifname != "docker0" counter accept',
 ]
 
-/** With what becomes of a packet that no rule of the operator's has decided on. */
+/** The rules of ufw, which deny or reject packets that no rule of the operator decides on. */
 const ufw = (whatIsDenied: 'deny' | 'reject') => `
 table ip filter {
   chain ufw-before-logging-forward {
@@ -208,7 +208,7 @@ test('host firewall: a chain that no longer drops loses its rules', async () => 
     shown.map((ruleset) => chain(ruleset, 'inet mine', 'through')),
     [ownForward, []],
   )
-  // Also those of a server that was killed before it could see to it.
+  // Also the rules of a server that was killed before it could remove them.
   const { shown: adopted } = await steps(mine('drop'), [opened, `load ${mine('accept')}`, opened, 'show'])
   assert.deepEqual(chain(adopted[0], 'inet mine', 'through'), [])
 })

@@ -14,7 +14,7 @@ import {
   type RulePosition,
 } from './accept-rules.ts'
 
-/** A firewall that was loaded again meanwhile is found after this time. */
+/** Interval of the looks for a firewall that was loaded again. */
 const lookIntervalMs = 15_000
 
 export interface HostFirewallOptions extends AcceptRuleOptions {
@@ -108,7 +108,7 @@ function wantedIn(chain: BaseChain, acceptRules: readonly AcceptRule[], isInZone
   return acceptRules.filter(({ hook }) => hook === chain.hook)
 }
 
-/** In input chains at the head, as the rules open very little of the host; in firewalld too, whose rules decide in inner chains. */
+/** `head` in input chains, as the rules open very little of the host, and in firewalld, whose rules decide in inner chains. */
 function positionIn(chain: BaseChain): RulePosition {
   return chain.hook === 'input' || isFirewalld(chain) ? 'head' : 'last'
 }

@@ -21,7 +21,7 @@ const families = ['ip', 'inet']
 const hooks = ['forward', 'input']
 /** A name that nft takes without quotes; chains of the known firewalls have no other. */
 const plainName = /^[A-Za-z_][\w.-]*$/
-/** Atoll's own tables, and the one by which firewalld drops everything while it loads its rules. */
+/** Left alone: Atoll's own tables, and the one by which firewalld drops everything while it loads its rules. */
 const leftTables = /^(atoll|firewalld)_/
 /** Bounds of one look at the rules of others. */
 const chainsMax = 64
@@ -57,7 +57,7 @@ export async function fillChain(
   const targets = new Map<string, Rule[]>()
   // At the head the later rules do not matter.
   const followed = wanted.position === 'head' ? [] : targetsOf(rules).slice(0, targetsMax)
-  // A chain that has just gone, or is too long to list, counts as one that does not decide on all packets.
+  // A chain that is gone by now, or is too long to list, counts as one that does not decide on all packets.
   for (const target of followed) targets.set(target, await rulesOf(run, family, table, target).catch(() => []))
   const placement = placementIn({ rules, policy, targets }, wanted)
   if (placement === undefined) return false

@@ -1,6 +1,7 @@
 /**
- * Does what its arguments say, one after the other, in the network namespace that it is started in, and prints what it has seen
- * as JSON: `open HASH`, `again` (by the server that has opened last), `close HASH`, `leave HASH`, `load RULES` (as `nft -f` takes them) and `show`, which lists all rules.
+ * Runs the steps in its arguments, one after the other, in the network namespace in which it starts, and prints what it has seen as JSON.
+ * Steps: `open HASH`, `again` (by the server that has opened last), `close HASH`, `leave HASH`, `load RULES` (as `nft -f` takes them) and
+ * `show`, which lists all rules.
  */
 import { execFileSync } from 'node:child_process'
 import { run } from '../../command.ts'
