@@ -2,6 +2,7 @@
 export { Atoll, type AtollOptions, type ClientOptions, type Content, type RequestOptions } from './atoll.ts'
 export type { AttachOptions } from './attached.ts'
 export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts'
+export type { CommandOptions, FollowedResult, RunOptions, SpawnOptions } from './command.ts'
 export * from './errors.ts'
 export type { StreamEvent } from './events.ts'
 export { type FileOptions, Files, type SignOptions } from './files.ts'
@@ -11,13 +12,9 @@ export { Process, type Output } from './process.ts'
 export {
   Sandbox,
   type CheckpointOptions,
-  type CommandOptions,
   type ConnectOptions,
   type CreateSandboxOptions,
-  type FollowedResult,
   type PreviewOptions,
-  type RunOptions,
-  type SpawnOptions,
   type TerminalOptions,
 } from './sandbox.ts'
 export {

@@ -2,11 +2,11 @@ import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from '.
 import type { AttachOptions } from './attached.ts'
 import { Checkpoint, type Forks, type ForkOptions } from './checkpoint.ts'
 import { AtollError, makeError, type ErrorCode } from './errors.ts'
+import { type FollowedResult, runCommand, type RunOptions, spawnCommand, type SpawnOptions } from './command.ts'
 import { Files } from './files.ts'
 import { pagesOf } from './pages.ts'
-import { Process, type Output } from './process.ts'
+import { Process } from './process.ts'
 import { pause } from './retry.ts'
-import { Tail } from './tail.ts'
 import { Terminal, type TerminalSize } from './terminal.ts'
 import type {
   Autoscale,
@@ -17,7 +17,6 @@ import type {
   ListeningPort,
   PreviewInfo,
   ProcessInfo,
-  RunResult,
   SandboxInfo,
   SandboxMetrics,
   SandboxStatus,
@@ -28,11 +27,6 @@ import type {
 } from './types.ts'
 import type { VolumeMount } from './volumes.ts'
 
-/** Added to a command's own timeout: the sandbox may have to wake first. */
-const runGraceMs = 60_000
-const runTimeoutSecondsDefault = 60
-/** Bytes of each stream in a result, as the server keeps of a command that nobody follows. */
-const followedBytesMax = 8 * 1024 * 1024
 const checkpointPollMs = 100
 const checkpointWaitMs = 600_000
 
@@ -68,39 +62,6 @@ export interface WakeOptions extends RequestOptions {
    * restored before (`MemoryNotRestorableError`), which is not tried again otherwise.
    */
   memory?: boolean | undefined
-}
-
-export interface CommandOptions extends RequestOptions {
-  /** Arguments. Without them a command with a blank runs under `sh -c`. */
-  args?: readonly string[] | undefined
-  envs?: Record<string, string> | undefined
-  cwd?: string | undefined
-  /** Default that of the sandbox. */
-  user?: string | undefined
-  /** After this time the command is killed. `run`: 60 by default; `spawn`: none. */
-  timeoutSeconds?: number | undefined
-}
-
-export interface RunOptions extends CommandOptions {
-  /**
-   * Called with all of the output as it comes. The command waits for a promise that it returns. The result then has the last 8 MiB of each
-   * stream, as without.
-   */
-  onOutput?: ((output: Output) => void | Promise<void>) | undefined
-  /** With `onOutput`: kills the command after this time without a connection of this program. Default: never. */
-  maxRunAfterDisconnectSeconds?: number | undefined
-}
-
-export interface FollowedResult extends RunResult {
-  /** Bytes that `onOutput` did not get, if any: see {@link Process.lost}. */
-  lost?: number
-}
-
-export interface SpawnOptions extends CommandOptions {
-  /** Kills the command after this time without any connection. Default: never. */
-  maxRunAfterDisconnectSeconds?: number | undefined
-  /** See {@link AttachOptions.reconnects}. */
-  reconnects?: boolean | undefined
 }
 
 export interface TerminalOptions extends RequestOptions, Partial<TerminalSize> {
@@ -230,25 +191,13 @@ export class Sandbox implements AsyncDisposable {
    * Runs a command to its end. A command that fails is no error: look at `exitCode` (124 and `timedOut` after `timeoutSeconds`). It is never run
    * twice, and ends when `signal` aborts.
    */
-  async run(command: string, { onOutput, ...options }: RunOptions = {}): Promise<FollowedResult> {
-    if (onOutput !== undefined) return await this.#follow(command, onOutput, options)
-    const { signal, requestTimeoutMs, ...rest } = options
-    const timeoutSeconds = rest.timeoutSeconds ?? runTimeoutSecondsDefault
-    const atLeast = timeoutSeconds === 0 ? 2 ** 31 - 1 : timeoutSeconds * 1000 + runGraceMs
-    return await this.#client.json('POST', `${this.#path}/exec/run`, {
-      json: commandOf(command, rest),
-      signal,
-      requestTimeoutMs: requestTimeoutMs ?? Math.min(atLeast, 2 ** 31 - 1),
-    })
+  async run(command: string, options: RunOptions = {}): Promise<FollowedResult> {
+    return await runCommand(this.#client, `${this.#path}/exec`, command, options)
   }
 
   /** Starts a command and returns at once. It runs on without a connection. */
   async spawn(command: string, options: SpawnOptions = {}): Promise<Process> {
-    const { signal, requestTimeoutMs, maxRunAfterDisconnectSeconds, reconnects, ...rest } = options
-    const json = { ...commandOf(command, rest), maxRunAfterDisconnect: maxRunAfterDisconnectSeconds }
-    const call = { json, creates: true, signal, requestTimeoutMs }
-    const { sessionID } = await this.#client.json<ProcessInfo>('POST', `${this.#path}/exec`, call)
-    return this.attach(sessionID, { signal, reconnects })
+    return await spawnCommand(this.#client, `${this.#path}/exec`, command, options)
   }
 
   /** A command that `spawn` has started, from here or elsewhere. */
@@ -417,37 +366,6 @@ export class Sandbox implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.delete()
   }
-
-  async #follow(
-    command: string,
-    onOutput: (output: Output) => void | Promise<void>,
-    options: SpawnOptions,
-  ): Promise<FollowedResult> {
-    const { timeoutSeconds = runTimeoutSecondsDefault } = options
-    const process = await this.spawn(command, { ...options, timeoutSeconds })
-    const tails = { stdout: new Tail(followedBytesMax), stderr: new Tail(followedBytesMax) }
-    try {
-      for await (const output of process) {
-        tails[output.stream].add(output.data)
-        await onOutput(output)
-      }
-    } catch (error) {
-      if (options.signal?.aborted) await process.kill().catch(() => undefined)
-      throw error
-    }
-    const exitCode = await process.exited
-    const lost = await process.lost()
-    const { stdout, stderr } = tails
-    const isCut = lost > 0 || stdout.isCut || stderr.isCut
-    return {
-      exitCode,
-      ...(process.timedOut ? { timedOut: true } : {}),
-      stdout: stdout.text,
-      stderr: stderr.text,
-      ...(isCut ? { truncated: true } : {}),
-      ...(lost > 0 ? { lost } : {}),
-    }
-  }
 }
 
 type Started = StartResult | { error: string; code: ErrorCode }
@@ -467,8 +385,4 @@ function forksOf(client: Atoll): Forks {
     one: (id, options) => Sandbox.fork(id, { client, ...options }),
     many: (id, count, options) => Sandbox.forkMany(id, count, { client, ...options }),
   }
-}
-
-function commandOf(cmd: string, { args, envs, cwd, user, timeoutSeconds }: CommandOptions) {
-  return { cmd, args, envs, cwd, user, timeout: timeoutSeconds }
 }

@@ -74,9 +74,9 @@ function stepsOf(instruction: Instruction, shell: Shell): ManifestStep[] {
     case 'COPY': {
       if (heredoc === undefined) throw refused(line, 'COPY takes a heredoc alone: there is no build context')
       const path = absolute(heredoc.target, line, shell)
-      const target = path.endsWith('/') ? refusedTarget(line) : path
+      if (path.endsWith('/')) throw refused(line, 'COPY of a heredoc takes the path of a file')
       const content = Buffer.from(heredoc.body).toString('base64')
-      return [{ type: 'add_file', args: { path: target, content } }]
+      return [{ type: 'add_file', args: { path, content } }]
     }
     case 'ENV': {
       const vars = variablesOf(instruction, shell)
@@ -152,7 +152,8 @@ function wordAt(text: string, start: number, line: number, shell: Shell): { valu
   while (at < text.length && !/\s/.test(text[at]!)) {
     const char = text[at]
     if (char === "'") parts.push(upTo(text.indexOf("'", at + 1) + 1 || -1).slice(1, -1))
-    else if (char === '"') parts.push(substituted(unescaped(upTo(closingQuote(text, at)).slice(1, -1)), line, shell))
+    else if (char === '"')
+      parts.push(substituted(upTo(closingQuote(text, at)).slice(1, -1).replaceAll(/\\(.)/gs, '$1'), line, shell))
     else if (char === '\\') parts.push(upTo(at + 2).slice(1))
     else {
       plainPattern.lastIndex = at
@@ -172,10 +173,6 @@ function closingQuote(text: string, start: number): number {
   return -1
 }
 
-function unescaped(text: string): string {
-  return text.replaceAll(/\\(.)/gs, '$1')
-}
-
 function substituted(text: string, line: number, shell: Shell): string {
   return text.replaceAll(variablePattern, (_, braced?: string, bare?: string) => {
     const name = braced ?? bare ?? ''
@@ -193,17 +190,13 @@ function absolute(text: string, line: number, shell: Shell): string {
   return text.endsWith('/') && path !== '/' ? `${path}/` : path
 }
 
-function refusedTarget(line: number): never {
-  throw refused(line, 'COPY of a heredoc takes the path of a file')
-}
-
 function instructionsOf(dockerfile: string): Instruction[] {
   const lines = dockerfile.replaceAll('\r\n', '\n').split('\n', linesMax + 1)
   if (lines.length > linesMax) throw refused(linesMax, `more than ${linesMax} lines`)
   const found: Instruction[] = []
   for (let at = 0; at < lines.length; at++) {
     const line = at + 1
-    if (isBlank(lines[at])) continue
+    if (/^\s*(?:#.*)?$/.test(lines[at] ?? '')) continue
     const parts = [(lines[at] ?? '').trim()]
     while (parts.at(-1)!.endsWith('\\') && at + 1 < lines.length) {
       at += 1
@@ -236,10 +229,6 @@ function instructionsOf(dockerfile: string): Instruction[] {
     if (found.length > instructionsMax) throw refused(line, `more than ${instructionsMax} instructions`)
   }
   return found
-}
-
-function isBlank(line = ''): boolean {
-  return /^\s*(?:#.*)?$/.test(line)
 }
 
 function refused(line: number, why: string): ServiceError {

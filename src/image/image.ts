@@ -71,29 +71,20 @@ export type BuildEvent =
   | { event: 'build_output'; step: number; stream: 'stdout' | 'stderr'; data: string }
 
 /** Bounds of images (`ATOLL_LIMITS`). */
-export interface ImageLimits {
-  stepsMax: number
-  /** Files of one manifest. */
-  filesMax: number
-  /** Images with a name of one organisation. */
-  snapshotsMax: number
-  /** Builds of one organisation at a time; more wait. */
-  buildsAtOnce: number
-  buildMs: number
-  /** Timeout of each step, and of each wait for a `readyCommand`. */
-  stepMs: number
-  builderDiskMb: number
-  /** An image without a name is removed when nobody has started from it for this long. */
-  unusedDays: number
-}
-
-export const defaultImageLimits: ImageLimits = {
+export const defaultImageLimits = {
   stepsMax: 100,
+  /** Files of one manifest. */
   filesMax: 20_000,
+  /** Images with a name of one organisation. */
   snapshotsMax: 100,
+  /** Builds of one organisation at a time; more wait. */
   buildsAtOnce: 2,
   buildMs: 600_000,
+  /** Timeout of each step, and of each wait for a `readyCommand`. */
   stepMs: 300_000,
   builderDiskMb: 10_240,
+  /** An image without a name is removed when nobody has started from it for this long. */
   unusedDays: 30,
 }
+
+export type ImageLimits = typeof defaultImageLimits

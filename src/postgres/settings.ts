@@ -29,7 +29,7 @@ export const ownSettings =
 export function clusterSettings({ socketDir, connectionsMax }: { socketDir: string; connectionsMax: number }): string {
   const settings: Record<string, string | number> = {
     listen_addresses: `''`,
-    unix_socket_directories: quoted(socketDir),
+    unix_socket_directories: `'${socketDir.replaceAll("'", "''")}'`,
     unix_socket_permissions: '0700',
     port: socketPort,
     max_connections: connectionsMax,
@@ -75,8 +75,4 @@ export function authentication(systemUser: string): { 'pg_hba.conf': string; 'pg
       '',
     ].join('\n'),
   }
-}
-
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`
 }

@@ -32,7 +32,7 @@ export class Credentials {
 
   /** The rest of a header's value, or undefined to remove the header. `name` is in lower case. */
   strippedHeader(name: string, value: string, target: PreviewTarget): string | undefined {
-    const text = withoutScheme(value)
+    const text = value.replace(/^Bearer +/i, '')
     switch (name) {
       case 'x-oc-preview-token':
         return undefined
@@ -72,10 +72,6 @@ export class Credentials {
 /** Whether a text is the token of a preview or of its sandbox. */
 function isTokenOf({ tokenHash, sandbox }: PreviewTarget, text: string): boolean {
   return [tokenHash, sandbox.previewTokenHash].some((hash) => hash !== undefined && hasHash(text, hash))
-}
-
-function withoutScheme(value: string): string {
-  return value.replace(/^Bearer +/i, '')
 }
 
 /** Decodes ASCII characters, which are all that a credential has. Other characters may stay encoded. Never throws. */

@@ -222,15 +222,11 @@ async function storableLongText(text: string, slice: TimeSlice): Promise<string>
     await slice.next()
     const end = at + partChars
     // Both halves of a character stay together.
-    const until = isHighSurrogate(text.charCodeAt(end - 1)) ? end - 1 : end
+    const until = /[\ud800-\udbff]/.test(text.charAt(end - 1)) ? end - 1 : end
     whole += storableText(text.slice(at, until))
     at = until
   }
   return whole
-}
-
-function isHighSurrogate(unit: number): boolean {
-  return unit >= 0xd800 && unit < 0xdc00
 }
 
 function storableText(text: string): string {

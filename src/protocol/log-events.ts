@@ -5,7 +5,7 @@
 import { z } from 'zod'
 import { milliTime } from './http/common.ts'
 
-const text = (description: string) => z.string().meta({ description })
+const text = (description: string) => z.string().describe(description)
 const reason = text('Why, for programs: that of the sandbox').optional()
 const message = text('Why, for people').optional()
 const none = z.object({})
@@ -16,15 +16,15 @@ const checkpoint = {
   kind: text('`full` or `disk_only`'),
 }
 const image = { name: text('Name of the image').optional(), contentHash: text('Hash of its content') }
-const volume = { name: text('Name of the volume'), sizeMB: z.int().meta({ description: 'What it may hold, in MiB' }) }
+const volume = { name: text('Name of the volume'), sizeMB: z.int().describe('What it may hold, in MiB') }
 const snapshot = { ...volume, name: text('Name of the snapshot'), volumeId: text('Id of its volume') }
 const attachment = {
   path: text('Where the sandbox has it'),
-  readOnly: z.boolean().meta({ description: 'Whether it cannot write to it' }),
+  readOnly: z.boolean().describe('Whether it cannot write to it'),
 }
 const sizes = {
-  cpuCount: z.number().meta({ description: 'CPUs that it has now' }),
-  memoryMB: z.int().meta({ description: 'MiB of memory that it has now' }),
+  cpuCount: z.number().describe('CPUs that it has now'),
+  memoryMB: z.int().describe('MiB of memory that it has now'),
 }
 
 /** By type, the data of its events. */
@@ -40,8 +40,8 @@ export const logEventData = {
   'sandbox.scaled': z.object(sizes),
   'sandbox.autoscaled': z.object(sizes),
   'sandbox.preview_url.changed': z.object({
-    port: z.int().meta({ description: 'The port of the preview' }),
-    url: z.string().nullable().meta({ description: 'Where it is; null once it is deleted' }),
+    port: z.int().describe('The port of the preview'),
+    url: z.string().nullable().describe('Where it is; null once it is deleted'),
   }),
   'sandbox.checkpoint.created': z.object(checkpoint),
   'checkpoint.failed': z.object({ ...checkpoint, message }),
@@ -77,11 +77,12 @@ export const logEventTypes = Object.keys(logEventData) as [LogEventType, ...LogE
 /** Who has asked for the change. `server`: the server itself. */
 export const logActor = z
   .object({
-    type: z.enum(['key', 'token', 'agent', 'sandbox', 'server']).meta({
-      description:
+    type: z
+      .enum(['key', 'token', 'agent', 'sandbox', 'server'])
+      .describe(
         'A key, a token of a session, the agent of a session, a sandbox through the metadata service, or the server by itself',
-    }),
-    id: z.string().optional().meta({ description: 'Of the key, the session or the sandbox' }),
+      ),
+    id: z.string().optional().describe('Of the key, the session or the sandbox'),
   })
   .meta({ id: 'EventActor' })
 
@@ -103,17 +104,17 @@ export const logCauses = [
 
 export const logEvent = z
   .object({
-    number: z.int().positive().meta({ description: 'Its place in the log of the organisation, without gaps' }),
+    number: z.int().positive().describe('Its place in the log of the organisation, without gaps'),
     id: text('Unique name of the event'),
-    ts: milliTime.meta({ description: 'When it was written' }),
+    ts: milliTime.describe('When it was written'),
     orgId: text('The organisation'),
-    type: z.enum(logEventTypes).meta({ description: 'What has happened' }),
+    type: z.enum(logEventTypes).describe('What has happened'),
     sandboxId: text('The sandbox that it is about').optional(),
     sessionId: text('The session that it is about').optional(),
     subject: text('Id of what has changed'),
-    actor: logActor.meta({ description: 'Who has asked for it' }),
-    cause: z.enum(logCauses).meta({ description: 'What has led to it' }),
-    data: z.looseObject({}).meta({ description: 'Facts by type, see docs/internals/events.md' }),
+    actor: logActor.describe('Who has asked for it'),
+    cause: z.enum(logCauses).describe('What has led to it'),
+    data: z.looseObject({}).describe('Facts by type, see docs/internals/events.md'),
   })
   .meta({ id: 'Event', description: 'A change of state' })
 

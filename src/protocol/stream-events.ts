@@ -4,7 +4,7 @@ const count = z.int().min(0).max(Number.MAX_SAFE_INTEGER)
 export const messageId = z.string().min(1).max(200)
 export const shortText = z.string().max(1000)
 const agentSessionId = z.string().max(200)
-const described = <T extends z.ZodType>(schema: T, description: string): T => schema.meta({ description })
+const described = <T extends z.ZodType>(schema: T, description: string): T => schema.describe(description)
 
 const usage = z.object({
   input_tokens: described(count, 'All input, including tokens read from and written to a cache'),

@@ -4,51 +4,13 @@ import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 
 /** Bounds and quotas of sandboxes. All of them are configuration (`ATOLL_LIMITS`). */
-export interface SandboxLimits {
+export const defaultSandboxLimits = {
   /** Sandboxes of one organisation in `creating` or `running`. */
-  runningSandboxesMax: number
+  runningSandboxesMax: 200,
   /**
    * Boots, wakes, dumps and restores of one organisation at a time; others wait. Keep it below the number that the runtime does for all, so
    * that slow work of one organisation leaves capacity to others.
    */
-  startsAtOnce: number
-  timeoutSecondsMax: number
-  cpuCountMax: number
-  memoryMbMin: number
-  memoryMbMax: number
-  diskMbMin: number
-  diskMbMax: number
-  /** Disk of one organisation; see `DiskQuota`. */
-  diskMbPerOrganisationMax: number
-  /** What a sandbox reads, and what it writes, of its disk and volumes each second. */
-  diskReadBytesPerSecondMax: number
-  diskWriteBytesPerSecondMax: number
-  /** Requests to the disk. */
-  diskReadsPerSecondMax: number
-  diskWritesPerSecondMax: number
-  patchScriptBytesMax: number
-  patchTimeoutMs: number
-  /** Of one sandbox. */
-  fullCheckpointsMax: number
-  /** Of one sandbox. */
-  diskOnlyCheckpointsMax: number
-  /** Of one organisation. */
-  volumesMax: number
-  /** Of one volume. */
-  snapshotsPerVolumeMax: number
-  volumesPerSandboxMax: number
-  volumeMbMin: number
-  volumeMbMax: number
-  /** Custom domains of one organisation that wait for their TXT record. */
-  unverifiedDomainsMax: number
-  /** Time before the first repeated lookup of a domain's TXT record. Intervals grow, and no lookup is more frequent. */
-  domainCheckMs: number
-  /** How long an operation or a preview request waits for a sandbox to wake. */
-  wakeWaitMs: number
-}
-
-export const defaultSandboxLimits: SandboxLimits = {
-  runningSandboxesMax: 200,
   startsAtOnce: Math.max(3, 2 * availableParallelism() - 1),
   timeoutSecondsMax: 2_592_000,
   cpuCountMax: 64,
@@ -56,25 +18,37 @@ export const defaultSandboxLimits: SandboxLimits = {
   memoryMbMax: 65_536,
   diskMbMin: 64,
   diskMbMax: 1_048_576,
+  /** Disk of one organisation; see `DiskQuota`. */
   // Beyond any pool: an installation of one organisation is bounded by its pool, whose disks take only what is written.
   diskMbPerOrganisationMax: 67_108_864,
+  /** What a sandbox reads, and what it writes, of its disk and volumes each second. */
   diskReadBytesPerSecondMax: 1024 ** 3,
   diskWriteBytesPerSecondMax: 1024 ** 3,
+  /** Requests to the disk. */
   diskReadsPerSecondMax: 100_000,
   diskWritesPerSecondMax: 100_000,
   patchScriptBytesMax: 256 * 1024,
   patchTimeoutMs: 600_000,
+  /** Of one sandbox. */
   fullCheckpointsMax: 10,
+  /** Of one sandbox. */
   diskOnlyCheckpointsMax: 100,
+  /** Of one organisation. */
   volumesMax: 100,
+  /** Of one volume. */
   snapshotsPerVolumeMax: 100,
   volumesPerSandboxMax: 16,
   volumeMbMin: 16,
   volumeMbMax: 1_048_576,
+  /** Custom domains of one organisation that wait for their TXT record. */
   unverifiedDomainsMax: 100,
+  /** Time before the first repeated lookup of a domain's TXT record. Intervals grow, and no lookup is more frequent. */
   domainCheckMs: 3000,
+  /** How long an operation or a preview request waits for a sandbox to wake. */
   wakeWaitMs: 30_000,
 }
+
+export type SandboxLimits = typeof defaultSandboxLimits
 
 const retryAfterSeconds = 10
 

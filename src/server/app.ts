@@ -25,7 +25,7 @@ import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images } from '../image/index.ts'
 import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
-import { createSessionService } from '../session/index.ts'
+import { Sessions } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
@@ -90,22 +90,18 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     ...config.limits.sandbox,
     runningSandboxesMax: config.runningSandboxesMax,
   }
+  const { dataDir, imageDir, subnet, registries, leaveHostFirewall, lazyMemoryBytesMin } = config
+  const { quarantineKeptMs, mayQuarantineMany } = config
   const driver = createOciDriver({
     runtime: ociRuntimes[config.runtime],
-    dataDir: config.dataDir,
-    imageDir: config.imageDir,
-    subnet: config.subnet,
-    registries: config.registries,
-    leaveHostFirewall: config.leaveHostFirewall,
-    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    ...{ dataDir, imageDir, subnet, registries, leaveHostFirewall, lazyMemoryBytesMin },
     diskRates: {
       readBytes: sandboxLimits.diskReadBytesPerSecondMax,
       writeBytes: sandboxLimits.diskWriteBytesPerSecondMax,
       reads: sandboxLimits.diskReadsPerSecondMax,
       writes: sandboxLimits.diskWritesPerSecondMax,
     },
-    quarantineKeptMs: config.quarantineKeptMs,
-    mayQuarantineMany: config.mayQuarantineMany,
+    ...{ quarantineKeptMs, mayQuarantineMany },
     log: (message) => log.info(message),
     ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
   })
@@ -151,7 +147,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => images.close())
 
   const { listenHost, listenPort, insideHost } = driver.gateway()
-  const sessions = createSessionService({
+  const sessions = new Sessions({
     store: store.sessions,
     sandboxes,
     bus,

@@ -2,16 +2,17 @@ import { PrivateCluster, type ProgramGroup, type ClusterOptions } from '../postg
 import { Cgroups } from '../runtime/cgroups/index.ts'
 import { ServiceGroup } from '../runtime/cgroups/service-group.ts'
 import { HostNames } from '../runtime/host-names.ts'
-import { defaultStoreLimits, type StoreLimits } from '../store/index.ts'
+import { defaultStoreLimits } from '../store/index.ts'
 import type { Log } from '../lib/log.ts'
 
 /** The limits of the database in `ATOLL_LIMITS`. */
-export interface DatabaseLimits extends StoreLimits {
+export const defaultDatabaseLimits = {
+  ...defaultStoreLimits,
   /** Memory of all processes of the private PostgreSQL together. */
-  memoryMb: number
+  memoryMb: 1024,
 }
 
-export const defaultDatabaseLimits: DatabaseLimits = { ...defaultStoreLimits, memoryMb: 1024 }
+export type DatabaseLimits = typeof defaultDatabaseLimits
 
 /** A process for each connection, and some ten of its own; `own.conf` may raise the number of connections. */
 const processesMax = 1024

@@ -3,7 +3,7 @@ import { defaultImageLimits, type Images } from '../image/index.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Log } from '../lib/log.ts'
 import type { RunningSandboxService } from '../sandbox/index.ts'
-import type { RunningSessionService } from '../session/index.ts'
+import type { Sessions } from '../session/index.ts'
 import type { Store } from '../store/index.ts'
 import type { Config } from './config.ts'
 
@@ -17,7 +17,7 @@ export interface RetentionRule {
 interface RetentionContext {
   sandboxes: Pick<RunningSandboxService, 'purge' | 'emptyQuarantine'>
   images: Pick<Images, 'removeUnused'>
-  sessions: Pick<RunningSessionService, 'deleteExpired' | 'sweepForkCheckpoints'>
+  sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
   /** No service stands above these two. */
   store: { idempotency: Pick<Store['idempotency'], 'purge'>; events: Pick<Store['events'], 'purge'> }
   config: Pick<Config, 'sessionsKeptMs' | 'limits'>

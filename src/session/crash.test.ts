@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { everyCall } from '../lib/testing/thorough.ts'
-import type { RunningSessionService } from './service.ts'
+import type { Sessions } from './service.ts'
 import type { Session } from './session.ts'
 import { Crash, surviveCrash } from './testing/crash.ts'
 import { assertWhole, orgId, World } from './testing/world.ts'
@@ -20,7 +20,7 @@ async function running({ store }: World): Promise<Session[]> {
   return found.filter((session) => session !== undefined)
 }
 
-type Story = (service: RunningSessionService, sessionId: string, world: World) => Promise<unknown>
+type Story = (service: Sessions, sessionId: string, world: World) => Promise<unknown>
 
 /** Returns false when the server came to the end of the story without that many calls. */
 async function survive(at: number, mode: 'before' | 'after', prepare: Story, story: Story): Promise<boolean> {

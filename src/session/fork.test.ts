@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { ServiceError } from '../errors.ts'
-import type { RunningSessionService } from './service.ts'
+import type { Sessions } from './service.ts'
 import type { Session } from './session.ts'
 import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
 
 const world = useWorld()
-let service: RunningSessionService
+let service: Sessions
 beforeEach(() => {
   service = world.serve()
 })

@@ -87,7 +87,7 @@ export class ForkCheckpoints {
     record: (checkpoint: Checkpoint) => Promise<Result>,
   ): Promise<Result> {
     const { orgId, sandboxId } = source
-    const id = checkpointIdOf(forkId)
+    const id = forkId.replace('session_', 'cp-')
     await this.#assertNoWriter(source)
     const checkpoints = await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId)
     await this.#removeUnowned(checkpoints.filter(({ owner }) => owner === 'session'))
@@ -164,8 +164,4 @@ export async function dropForkCheckpoint(sandboxes: SandboxService, session: Ses
 
 async function removeCheckpoint(sandboxes: SandboxService, { orgId, sandboxId, id }: CheckpointRef): Promise<void> {
   await sandboxes.checkpoints.delete(orgId, sandboxId, id).catch(ignoreNotFound)
-}
-
-function checkpointIdOf(forkId: string): string {
-  return forkId.replace('session_', 'cp-')
 }

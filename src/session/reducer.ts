@@ -34,6 +34,8 @@ import type { SessionChange } from './store.ts'
  * |                                         |                          | or attach_failed                                         |
  */
 
+const refusedAfterEnd: readonly Input['type'][] = ['message', 'interrupt', 'cancel_message', 'pause', 'restart']
+
 export interface Reduction {
   state: SessionState
   /** Absent when nothing is to be committed. */
@@ -45,7 +47,7 @@ export interface Reduction {
 export function reduce(state: SessionState, input: Input, context: ReduceContext): Reduction {
   const reducer = new Reducer(state, context)
   if (state.session.status !== 'ended') reducer.take(input)
-  else if (isRefusedAfterEnd(input)) throw hasEnded()
+  else if (refusedAfterEnd.includes(input.type)) throw hasEnded()
   const { transaction, effects } = reducer
   return { state: reducer.state, change: transaction.isEmpty ? undefined : transaction.change, effects }
 }
@@ -96,10 +98,6 @@ const stepEffects: Record<StepName, true> = {
 
 export function isStep(effect: Effect): effect is StepEffect {
   return effect.type in stepEffects
-}
-
-function isRefusedAfterEnd({ type }: Input): boolean {
-  return ['message', 'interrupt', 'cancel_message', 'pause', 'restart'].includes(type)
 }
 
 class Reducer extends Decision {

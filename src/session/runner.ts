@@ -169,7 +169,10 @@ export class SessionRunner {
     const { session } = state
     for (const effect of effects) {
       if (!isStep(effect)) this.#begin(effect, session)
-      else this.#step = this.#asAgent(() => this.#run(effect, session)).catch((error: unknown) => this.#recover(error))
+      else
+        this.#step = this.#asAgent(async () => this.#applyUnlessStopped(await this.#steps.run(effect, session))).catch(
+          (error: unknown) => this.#recover(error),
+        )
     }
   }
 
@@ -204,10 +207,6 @@ export class SessionRunner {
       case 'log_failure':
         return log.warn({ err: effect.error, sessionId: this.sessionId }, effect.what)
     }
-  }
-
-  async #run(effect: StepEffect, session: Session): Promise<void> {
-    await this.#applyUnlessStopped(await this.#steps.run(effect, session))
   }
 
   async #signal(sandboxId: string, processId: string, signal: number): Promise<void> {

@@ -19,7 +19,6 @@ import type {
   CreateViewOptions,
   ListSessions,
   SessionExport,
-  SessionService,
   SessionStream,
   SessionView,
   StreamOptions,
@@ -50,18 +49,7 @@ export interface SessionDeps {
   log: Log
 }
 
-export interface RunningSessionService extends SessionService {
-  /** Deletes sessions that ended before, with their history. */
-  deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void>
-  /** Removes the checkpoints of forks that no fork has any use of. */
-  sweepForkCheckpoints(): Promise<void>
-  /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
-  start(): Promise<void>
-  /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/use/sessions.md. */
-  warn(sessionId: string, code: string, message: string): Promise<void>
-  /** Detaches from every agent and ends every stream; agents run on. */
-  close(): Promise<void>
-}
+export type SessionService = Omit<Sessions, 'start' | 'close' | 'deleteExpired' | 'sweepForkCheckpoints' | 'warn'>
 
 const listLimitDefault = 50
 /** Sessions that are listed, and then deleted, at once. */
@@ -72,12 +60,11 @@ const streamPagesPerTick = 4
 /** How long a creation waits for the check that its checkpoint exists. */
 const checkpointCheckMs = 50
 
-export function createSessionService(deps: SessionDeps): RunningSessionService {
-  return new Sessions(deps)
-}
-
-/** Checks and authorises requests. */
-class Sessions implements RunningSessionService {
+/**
+ * Agent sessions, strictly on top of the sandbox service. Each call names the organisation that asks; a session that it
+ * does not own, or that the given `userId` does not own, is `not_found` (for messages and interrupts: `forbidden`).
+ */
+export class Sessions {
   readonly #deps: SessionDeps
   readonly #limits
   readonly #timings
@@ -107,15 +94,18 @@ class Sessions implements RunningSessionService {
     this.#forkCheckpoints = new ForkCheckpoints(deps)
   }
 
+  /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
   async start(): Promise<void> {
     for (const session of await this.#deps.store.sessionsIn('running')) this.#runners.start(session)
   }
 
+  /** Detaches from every agent and ends every stream; agents run on. */
   async close(): Promise<void> {
     this.#closing.abort()
     await this.#runners.close()
   }
 
+  /** Deletes sessions that ended before, with their history. */
   async deleteExpired(endedBefore: Date, signal: AbortSignal): Promise<void> {
     const { store } = this.#deps
     // A session is listed until it is deleted, so the next call completes one that was cut off.
@@ -126,10 +116,12 @@ class Sessions implements RunningSessionService {
     }
   }
 
+  /** Removes the checkpoints of forks that no fork has any use of. */
   async sweepForkCheckpoints(): Promise<void> {
     await this.#forkCheckpoints.sweep()
   }
 
+  /** Returns before the sandbox has booted; ids are allocated already. Throws what its volumes would make a sandbox throw now. */
   async create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView> {
     const made = await this.#findMade(orgId, options)
     if (made) return made
@@ -192,6 +184,7 @@ class Sessions implements RunningSessionService {
     return { items: await this.#views.loadAll(orgId, items, options), ...defined({ nextCursor }) }
   }
 
+  /** Kills the sandbox and ends the session. Repeating it is harmless. */
   async delete(orgId: string, sessionId: string, userId?: string): Promise<void> {
     const session = await this.#assertOwned(orgId, sessionId, userId)
     if (session.status === 'ended') return
@@ -199,6 +192,7 @@ class Sessions implements RunningSessionService {
     await this.#runners.end(session)
   }
 
+  /** Queues a message for the agent. Throws `forbidden` for another user, `conflict` when the session has ended. */
   async sendMessage(
     orgId: string,
     sessionId: string,
@@ -214,6 +208,10 @@ class Sessions implements RunningSessionService {
     return await this.get(orgId, sessionId, undefined, options)
   }
 
+  /**
+   * Ends the current turn with a `result` of subtype `interrupted`, within a second whatever the agent does; without a turn
+   * it does nothing.
+   */
   async interrupt(orgId: string, sessionId: string, userId: string): Promise<void> {
     const session = await this.#assertOwner(orgId, sessionId, userId)
     if (session.status === 'ended') return
@@ -221,12 +219,17 @@ class Sessions implements RunningSessionService {
     await this.#runners.of(session).interrupt()
   }
 
+  /** Adds an `error` that is not fatal to the stream of a running session; others are ignored. The code is one of docs/use/sessions.md. */
   async warn(sessionId: string, code: string, message: string): Promise<void> {
     const session = await this.#deps.store.head(sessionId)
     if (session?.status !== 'running' || this.#closing.signal.aborted) return
     await this.#runners.of(session).warn(code, message)
   }
 
+  /**
+   * Takes a message back before its turn. Throws `not_found` for an unknown one, and `conflict` for one that is not `queued`,
+   * a cancelled one included.
+   */
   async cancelMessage(
     orgId: string,
     sessionId: string,
@@ -241,6 +244,10 @@ class Sessions implements RunningSessionService {
     return await this.get(orgId, sessionId, undefined, options)
   }
 
+  /**
+   * A new session with conversation and files of this moment. Throws `forbidden` for another user, `conflict` unless the session
+   * is idle and its sandbox writes no volume, and what a checkpoint of its sandbox throws.
+   */
   async fork(orgId: string, sessionId: string, userId: string, options?: CreateViewOptions): Promise<SessionView> {
     const made = await this.#findMade(orgId, options)
     if (made) return made
@@ -255,6 +262,10 @@ class Sessions implements RunningSessionService {
     return await this.get(orgId, fork.id, undefined, options)
   }
 
+  /**
+   * Gives a session whose sandbox was lost another one, from the checkpoint or bare; messages that wait go on in it. Throws
+   * `forbidden` for another user, `conflict` while the sandbox is there or when the session has ended.
+   */
   async restart(
     orgId: string,
     sessionId: string,
@@ -271,15 +282,24 @@ class Sessions implements RunningSessionService {
     return await this.get(orgId, sessionId, undefined, options)
   }
 
+  /**
+   * A token for this session alone, for clients that must not have the API key. Throws `forbidden` for another user, `conflict`
+   * when the session has ended.
+   */
   async createToken(orgId: string, sessionId: string, input: CreateToken): Promise<AccessToken> {
     await this.#assertSteerable(orgId, sessionId, input.userId)
     return this.#tokens.issue(sessionId, input.scope, input.ttlSeconds ?? accessTtlSecondsDefault)
   }
 
+  /** Whose session the token opens. Throws as `AccessTokens.check`. */
   async access(token: string, sessionId: string, use: AccessUse): Promise<SessionAccess> {
     return await this.#tokens.check(token, sessionId, use, (id) => this.#deps.store.head(id))
   }
 
+  /**
+   * Opens the event stream after a sequence number. Throws `not_found`. Iteration yields every event once, in order,
+   * stored ones first, and ends after the session has ended and all was yielded, or when `signal` aborts.
+   */
   async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
     const { status, lastSequence: last } = await this.#findFollowed(orgId, sessionId, options)
     // A client may name a number that the stream has yet to reach; it must not miss the events up to there.
@@ -289,6 +309,7 @@ class Sessions implements RunningSessionService {
     return { exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
   }
 
+  /** All of a session. Throws `not_found`. */
   async export(orgId: string, sessionId: string, userId?: string): Promise<SessionExport> {
     const session = assertOwned(await this.#deps.store.session(sessionId, orgId), sessionId, userId)
     return { view: this.#views.make(session, [], []), records: exportRecords(this.#deps.store, this.#pages, sessionId) }

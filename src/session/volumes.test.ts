@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { ServiceError } from '../errors.ts'
 import { refuses } from '../lib/testing/refuses.ts'
-import type { RunningSessionService } from './service.ts'
+import type { Sessions } from './service.ts'
 import { orgId, simple, useWorld } from './testing/world.ts'
 
 const world = useWorld()
-let service: RunningSessionService
+let service: Sessions
 beforeEach(() => {
   service = world.serve()
 })

@@ -32,7 +32,9 @@ export function committer(db: Kysely<Database>, writer: LogWriter): SessionStore
     const update = { ...change, set: { ...columns(change.session), updatedAt: createdAt }, stream }
     const activity = change.session?.activity
     const isOneStatement =
-      made === undefined && activity === undefined && [more, addMessages, setMessages, addEvents].every(isEmpty)
+      made === undefined &&
+      activity === undefined &&
+      [more, addMessages, setMessages, addEvents].every(({ length }) => length === 0)
     if (isOneStatement) return committed(await updateAndAppend(db, sessionId, update, first))
     return await writer.transaction(db, async (transaction, note) => {
       const before = activity === undefined ? undefined : await activityOf(transaction, sessionId)
@@ -63,10 +65,6 @@ function committed(row: CommittedRow | undefined) {
   if (row === undefined) return undefined
   const { lastSequence, ...session } = row
   return { session: sessionOf(session), lastSequence }
-}
-
-function isEmpty(list: readonly unknown[]): boolean {
-  return list.length === 0
 }
 
 type Update = SessionChange & { set: Updateable<SessionTable>; stream: readonly string[] }

@@ -39,23 +39,18 @@ export interface Backend {
 }
 
 /** What a store asks of its server. */
-export interface StoreLimits {
+export const defaultStoreLimits = {
   /** Connections of the pool. One more has the lock, and one more runs the migrations of a start. */
-  connectionsMax: number
-  /** Calls that may wait for a connection; further ones are refused at once. */
-  waitingMax: number
-  /** A statement, and a transaction that does nothing, are ended after this time. */
-  statementMs: number
-  /** Statements that take at least this long are logged. */
-  slowStatementMs: number
-}
-
-export const defaultStoreLimits: StoreLimits = {
   connectionsMax: 10,
+  /** Calls that may wait for a connection; further ones are refused at once. */
   waitingMax: 1000,
+  /** A statement, and a transaction that does nothing, are ended after this time. */
   statementMs: 30_000,
+  /** Statements that take at least this long are logged. */
   slowStatementMs: 1000,
 }
+
+export type StoreLimits = typeof defaultStoreLimits
 
 export interface PostgresOptions {
   lockChanged?: (state: LockState) => void

@@ -40,7 +40,9 @@ export class LogWriter {
       const worked = await work(transaction, note)
       // All transactions lock organisations in the same order.
       const byOrganisation = [...noted].toSorted(([one], [other]) => (one < other ? -1 : 1))
-      for (const [orgId, entries] of byOrganisation) await append(transaction, orgId, entries)
+      for (const [orgId, entries] of byOrganisation) {
+        await sql`with counted as (${counted(orgId, entries)}) ${logged(orgId, entries)}`.execute(transaction)
+      }
       return worked
     })
     for (const orgId of noted.keys()) this.#announce(orgId)
@@ -63,10 +65,6 @@ export class LogWriter {
     if (row !== undefined) this.#announce(orgId)
     return row
   }
-}
-
-async function append(transaction: Transaction<Database>, orgId: string, entries: readonly LogEntry[]): Promise<void> {
-  await sql`with counted as (${counted(orgId, entries)}) ${logged(orgId, entries)}`.execute(transaction)
 }
 
 /** Raises the number of an organisation, once for a row of `changed` if that is given. */

@@ -42,7 +42,8 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
       await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, session.id)
         if (config !== undefined) await putAgentConfig(transaction, config)
-        const agentConfigHash = config?.hash ?? hashOfSession(configOf)
+        const agentConfigHash =
+          config?.hash ?? sql<string>`(select agent_config_hash from sessions where id = ${configOf})`
         await transaction
           .insertInto('sessions')
           .values({ ...rest, ...text, hostId: ownHost, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
@@ -139,8 +140,4 @@ function meteredOf(row: MeteredRow | undefined): MeteredSession | undefined {
   if (row === undefined) return undefined
   const { agentConfig, ...rest } = row
   return { ...sessionOf(rest), agentConfig: present(agentConfig) as MeteredSession['agentConfig'] }
-}
-
-function hashOfSession(id: string | undefined) {
-  return sql<string>`(select agent_config_hash from sessions where id = ${id})`
 }

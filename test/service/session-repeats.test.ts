@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import type { CreateOptions } from '../../src/lib/creation.ts'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
-import type { RunningSessionService, Session, SessionView } from '../../src/session/index.ts'
+import type { Session, Sessions, SessionView } from '../../src/session/index.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import { assertWhole, orgId, simple, World } from '../../src/session/testing/world.ts'
 import type { Store } from '../../src/store/index.ts'
@@ -13,8 +13,8 @@ import { Calls, Fault, type Mode, Request } from '../support/faults.ts'
 interface Story {
   name: string
   /** Of the session that there is, which is idle. */
-  prepare?(world: World, service: RunningSessionService, session: Session): Promise<void>
-  work(service: RunningSessionService, id: string, options: CreateOptions): Promise<SessionView>
+  prepare?(world: World, service: Sessions, session: Session): Promise<void>
+  work(service: Sessions, id: string, options: CreateOptions): Promise<SessionView>
   /** Throws unless the request had its effect once. */
   check(world: World, id: string, answered: string): Promise<void>
 }
@@ -86,7 +86,7 @@ const stories: Story[] = [
 
 interface Done {
   world: World
-  service: RunningSessionService
+  service: Sessions
   id: string
   answered: string
 }
@@ -106,7 +106,7 @@ async function checkAll({ world, service, id, answered }: Done, story: Story): P
 }
 
 /** A fault may have met its boot rather than the request: then the next message boots again, as everywhere. */
-async function becomeIdle(world: World, service: RunningSessionService, { id, userId }: Session): Promise<void> {
+async function becomeIdle(world: World, service: Sessions, { id, userId }: Session): Promise<void> {
   const { activity } = await world.eventually('it rests', async () => {
     const session = await world.store.session(id)
     assert.ok(session?.activity === 'idle' || session?.activity === 'failed', session?.activity)
@@ -126,7 +126,7 @@ async function prepared(store: Store, story: Story): Promise<{ world: World; id:
   return { world, id: session.id }
 }
 
-async function endAll(world: World, service: RunningSessionService): Promise<void> {
+async function endAll(world: World, service: Sessions): Promise<void> {
   for (const { id } of await running(world)) await service.delete(orgId, id)
 }
 

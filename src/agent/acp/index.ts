@@ -114,7 +114,9 @@ class AcpSession implements HarnessSession {
     const earlier = program.commandGroups
     const asked = agent.request(methods.agent.session.prompt, { sessionId, prompt: this.#prompt(turn) }).then(
       ({ stopReason }) => (stopReason === 'refusal' ? 'The agent refuses to go on.' : undefined),
-      async (error: unknown) => (isClosed(error) ? await program.endReason() : undefined) ?? describe(error),
+      async (error: unknown) =>
+        (isClosed(error) ? await program.endReason() : undefined) ??
+        (error instanceof Error ? error.message : String(error)),
     )
     this.#isIntroduced = true
     const stop = Promise.withResolvers<undefined>()
@@ -157,8 +159,4 @@ before you do anything again.`
 
 function reminder(text: string): string {
   return `<system-reminder>\n${text}\n</system-reminder>`
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

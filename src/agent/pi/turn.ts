@@ -4,7 +4,7 @@ import { backOffMs } from '../../lib/async/retry.ts'
 import { defined } from '../../lib/defined.ts'
 import type { HarnessEvent, HarnessSettings, TurnInput, TurnOutcome } from '../harness.ts'
 import { gatewayBackOff, gatewayRetryMs } from '../model-proxy.ts'
-import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
+import { conversationTail, dropFailedAnswers } from './conversation.ts'
 import { PiEvents } from './events.ts'
 
 /** One turn of a pi session. */
@@ -125,7 +125,7 @@ export class PiTurn {
     const code = message.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error'
     return this.#events.outcome(
       { turnCount, usage, ...defined({ costUsd: costUsd || undefined }) },
-      lastText || answerText(answer),
+      lastText || (answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''),
       {
         interrupted: this.#signal.aborted,
         stoppedAtMax: this.#stoppedAtMax,
@@ -140,10 +140,6 @@ const settleCheckMs = 1000
 
 /** pi retries right after the compaction of an overflow. After this time it will not retry. */
 const retryAwaitedMs = 5000
-
-function answerText(answer: AssistantMessage | undefined): string {
-  return answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''
-}
 
 /** Messages of pi's clients about failures below HTTP: a restart of the gateway, a restored sandbox, an answer that broke off. */
 const connectionFailure =

@@ -46,7 +46,8 @@ export function ownFailure(error: Error & { exitCode?: number }): never {
 }
 
 async function exec(id: string, argv: readonly string[], flags: Options): Promise<number> {
-  const input = inputOf(flags.interactive ?? false)
+  const { interactive = false, cwd, env: envs, user, timeout: timeoutSeconds } = flags
+  const input = inputOf(interactive)
   const [program, ...args] = argv
   if (program === undefined && input === undefined) {
     throw new UsageError(`no command; "atoll shell ${id}" opens a terminal`)
@@ -54,10 +55,7 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
   const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
   const remote = await sandbox.spawn(program ?? 'sh', {
     ...(args.length === 0 ? {} : { args }),
-    cwd: flags.cwd,
-    envs: flags.env,
-    user: flags.user,
-    timeoutSeconds: flags.timeout,
+    ...{ cwd, envs, user, timeoutSeconds },
     // Input that was under way when a connection broke may be lost.
     reconnects: input === undefined,
   })

@@ -39,7 +39,7 @@ export function addImage(program: Command): void {
     .argument('<file>')
     .action(async (name: string, file: string, _options: Flags, command: Command) => {
       const { json, ...flags } = command.optsWithGlobals<Flags>()
-      const archive = file === '-' ? process.stdin : await openFile(file)
+      const archive = file === '-' ? process.stdin : (await open(file)).createReadStream()
       const body = Readable.toWeb(archive) as ReadableStream<Uint8Array>
       const options = { client: await clientOf(flags), requestTimeoutMs: importTimeoutMs }
       await answer((await Image.fromArchive(name, body, options)).info, json)
@@ -82,10 +82,6 @@ export function addImage(program: Command): void {
       const client = await clientOf(command.optsWithGlobals<Flags>())
       for (const name of names) await (await Image.get(name, { client })).delete()
     })
-}
-
-async function openFile(file: string): Promise<Readable> {
-  return (await open(file)).createReadStream()
 }
 
 async function manifestIn(file: string): Promise<ImageManifest> {

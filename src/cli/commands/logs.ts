@@ -48,13 +48,9 @@ async function writeOutput(sandbox: Sandbox, { sessionID, running }: ProcessInfo
   const isBounded = running && !flags.follow
   const output = attached[Symbol.asyncIterator]()
   for (;;) {
-    const next = await (isBounded ? Promise.race([output.next(), silence()]) : output.next())
+    const next = await (isBounded ? Promise.race([output.next(), sleep(silenceMs, undefined)]) : output.next())
     if (next === undefined || next.done) return
     if (flags.json) await writeJson({ stream: next.value.stream, data: Buffer.from(next.value.data).toString() })
     else process[next.value.stream].write(next.value.data)
   }
-}
-
-async function silence(): Promise<undefined> {
-  await sleep(silenceMs)
 }

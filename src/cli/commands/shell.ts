@@ -78,7 +78,7 @@ async function relay(id: string, terminal: Terminal): Promise<number> {
       stdout.write(bytes)
       if (isDetached) break
     }
-    return Math.min((await exitOf(terminal, () => isDetached)) ?? 0, exitCodeMax)
+    return isDetached ? 0 : Math.min((await terminal.exited) ?? 0, exitCodeMax)
   } catch (error) {
     if (!isDetached) throw error
     return 0
@@ -91,10 +91,6 @@ async function relay(id: string, terminal: Terminal): Promise<number> {
     restored()
     if (isDetached) note(`\ndetached; atoll shell ${id} --attach ${terminal.id}`)
   }
-}
-
-async function exitOf(terminal: Terminal, isDetached: () => boolean): Promise<number | undefined> {
-  return isDetached() ? 0 : await terminal.exited
 }
 
 function sizeOf({ columns, rows }: NodeJS.WriteStream): { cols: number; rows: number } {

@@ -48,12 +48,14 @@ function pageAnswer(conversation: Conversation, port: number): DemoAnswer {
   const title = titleOf(hasPage ? (pagePrompts(conversation)[0] ?? prompt) : prompt)
   if (steps.length === 0) return hasPage ? change(conversation, tools) : build(conversation, tools, title)
   // After a failed edit the page is rewritten, which takes one more step.
-  const isRewritten = hasPage && !hasChanged(conversation)
+  const hasChanged = steps[0]?.some((call) => /success|updated|has been|wrote|written/i.test(call.result)) ?? false
+  const isRewritten = hasPage && !hasChanged
   if (isRewritten && steps.length === 1) return rewrite(conversation, tools, title)
   if (steps.length === (isRewritten ? 2 : 1)) {
     return { text: `Now I will make sure that port ${port} serves it.`, calls: [tools.bash(serveCommand(port))] }
   }
-  if (steps.length === 2) return { text: 'Let me check what a visitor gets.', calls: [tools.bash(checkCommand(port))] }
+  const check = `curl -fsS --max-time 5 http://127.0.0.1:${port}/ | grep -o '<title>.*</title>'`
+  if (steps.length === 2) return { text: 'Let me check what a visitor gets.', calls: [tools.bash(check)] }
   return { text: report(conversation, title, port), calls: [] }
 }
 
@@ -88,10 +90,6 @@ function pagePrompts({ earlierPrompts }: Conversation): string[] {
   return earlierPrompts.filter((text) => !commandLine.test(text))
 }
 
-function hasChanged({ steps }: Conversation): boolean {
-  return steps[0]?.some((call) => /success|updated|has been|wrote|written/i.test(call.result)) ?? false
-}
-
 function report(conversation: Conversation, title: string, port: number): string {
   const results = conversation.steps.flat().map((call) => call.result)
   const isServed = results.some((result) => result.includes(servedWords(port)))
@@ -120,8 +118,4 @@ function serveCommand(port: number): string {
     'done',
     `tail -n 20 /tmp/demo-server-${port}.log; exit 1`,
   ].join('\n')
-}
-
-function checkCommand(port: number): string {
-  return `curl -fsS --max-time 5 http://127.0.0.1:${port}/ | grep -o '<title>.*</title>'`
 }

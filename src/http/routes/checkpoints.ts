@@ -4,13 +4,20 @@ import { checkpoints as wire, common, sandboxes } from '../../protocol/http/inde
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
-import { emptyObject, noContent, type Route, routesOf, wakingErrors } from '../server/route.ts'
+import { type Route, routesOf, wakingErrors } from '../server/route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { checkpointVolumesBody } from './volumes.ts'
 
 const route = routesOf('Checkpoints')
+
+/** Errors of a start from a checkpoint. */
+const startErrors = [
+  ...['conflict', 'memory_not_restorable', 'full_checkpoint_unavailable', 'quota_exceeded', 'no_capacity'],
+  'unavailable',
+] as const
+
 export const checkpointRoutes = [
   route('POST', '/api/sandboxes/:id/checkpoints', {
     id: 'createCheckpoint',
@@ -23,10 +30,8 @@ export const checkpointRoutes = [
     answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
     errors: [...wakingErrors, 'quota_exceeded', 'full_checkpoint_unavailable'],
     async handle({ orgId, params, body, creation, deps }) {
-      const input = {
-        name: body.name,
-        ...defined({ kind: body.kind, retentionPolicy: body.retentionPolicy }),
-      }
+      const { name, kind, retentionPolicy } = body
+      const input = { name, ...defined({ kind, retentionPolicy }) }
       const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, input, { creation })
       return { statusCode: 201, body: checkpointBody(checkpoint) }
     },
@@ -35,10 +40,8 @@ export const checkpointRoutes = [
     id: 'listCheckpoints',
     summary: 'List the checkpoints of a sandbox',
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
-    async handle({ orgId, params, deps }) {
-      const checkpoints = await deps.sandboxes.checkpoints.list(orgId, params.id)
-      return { statusCode: 200, body: checkpoints.map(checkpointBody) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.checkpoints.list(orgId, params.id)).map(checkpointBody),
   }),
   route('DELETE', '/api/sandboxes/:id/checkpoints/:checkpointId', {
     id: 'deleteCheckpoint',
@@ -46,28 +49,14 @@ export const checkpointRoutes = [
     description: 'Sandboxes started from it run on.',
     answers: { 204: { description: 'It is gone' } },
     errors: ['conflict'],
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId),
   }),
   route('POST', '/api/sandboxes/:id/checkpoints/:checkpointId/restore', {
     id: 'restoreCheckpoint',
     summary: 'Restore a sandbox to a checkpoint, in place',
     answers: { 200: { description: 'It is restored', body: common.empty } },
-    errors: [
-      'conflict',
-      'memory_not_restorable',
-      'sandbox_stopped',
-      'full_checkpoint_unavailable',
-      'quota_exceeded',
-      'no_capacity',
-      'unavailable',
-    ],
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId)
-      return emptyObject
-    },
+    errors: [...startErrors, 'sandbox_stopped'],
+    answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId),
   }),
   publishing('publishCheckpoint', 'publish', true),
   publishing('unpublishCheckpoint', 'unpublish', false),
@@ -85,28 +74,11 @@ export const checkpointRoutes = [
         body: sandboxes.startedFromCheckpoint,
       },
     },
-    errors: [
-      'not_found',
-      'conflict',
-      'patch_failed',
-      'not_implemented',
-      'memory_not_restorable',
-      'full_checkpoint_unavailable',
-      'quota_exceeded',
-      'no_capacity',
-      'unavailable',
-    ],
+    errors: [...startErrors, 'not_found', 'patch_failed', 'not_implemented'],
     async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
-      const input: StartFromCheckpoint = {
-        ...defined({
-          timeoutSeconds: body.timeout,
-          envs: body.envs,
-          memoryMb: body.memoryMB,
-          volumes: body.volumes,
-          user: body.user,
-        }),
-      }
+      const { timeout: timeoutSeconds, envs, memoryMB: memoryMb, volumes, user } = body
+      const input: StartFromCheckpoint = defined({ timeoutSeconds, envs, memoryMb, volumes, user })
       const { checkpointId } = params
       if (body.count !== undefined) {
         const { checkpoints } = deps.sandboxes
@@ -126,10 +98,8 @@ function publishing(id: string, verb: string, isPublic: boolean): Route {
     description: 'Others may start from it, and neither patch nor delete it.',
     answers: { 200: { description: 'The checkpoint', body: wire.checkpoint } },
     errors: ['forbidden'],
-    async handle({ orgId, params, deps }) {
-      const checkpoint = await deps.sandboxes.checkpoints.publish(orgId, params.checkpointId, isPublic)
-      return { statusCode: 200, body: checkpointBody(checkpoint) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      checkpointBody(await deps.sandboxes.checkpoints.publish(orgId, params.checkpointId, isPublic)),
   })
 }
 
@@ -141,22 +111,11 @@ function outcome(deps: HttpDeps, checkpointId: string, result: PromiseSettledRes
 }
 
 function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint> {
-  const { sandboxConfig } = checkpoint
+  const { id, sandboxId, orgId, name, kind, status, sizeBytes } = checkpoint
+  const { image: templateID, cpuCount, memoryMb: memoryMB, diskMb: diskMB, envs } = checkpoint.sandboxConfig
   return {
-    id: checkpoint.id,
-    sandboxId: checkpoint.sandboxId,
-    orgId: checkpoint.orgId,
-    name: checkpoint.name,
-    kind: checkpoint.kind,
-    status: checkpoint.status,
-    sizeBytes: checkpoint.sizeBytes,
-    sandboxConfig: {
-      templateID: sandboxConfig.image,
-      cpuCount: sandboxConfig.cpuCount,
-      memoryMB: sandboxConfig.memoryMb,
-      diskMB: sandboxConfig.diskMb,
-      envs: sandboxConfig.envs,
-    },
+    ...{ id, sandboxId, orgId, name, kind, status, sizeBytes },
+    sandboxConfig: { templateID, cpuCount, memoryMB, diskMB, envs },
     volumes: checkpointVolumesBody(checkpoint.volumes),
     createdAt: seconds(checkpoint.createdAt),
     ...defined({ public: checkpoint.isPublic, error: checkpoint.error }),

@@ -11,10 +11,10 @@ const route = routesOf('Operations')
 const html = 'text/html; charset=utf-8'
 const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
 const addresses = z.object({
-  name: z.literal('atoll').meta({ description: 'Name of the service' }),
-  version: z.string().meta({ description: 'Version of the server' }),
-  docs: z.string().meta({ description: 'Path of the reference page' }),
-  openapi: z.string().meta({ description: 'Path of this reference as OpenAPI' }),
+  name: z.literal('atoll').describe('Name of the service'),
+  version: z.string().describe('Version of the server'),
+  docs: z.string().describe('Path of the reference page'),
+  openapi: z.string().describe('Path of this reference as OpenAPI'),
 })
 
 export const docsRoutes = [
@@ -44,12 +44,10 @@ export const docsRoutes = [
     answers: {
       200: {
         description: 'The document',
-        body: z.looseObject({ openapi: z.string().meta({ description: 'Version of OpenAPI' }) }),
+        body: z.looseObject({ openapi: z.string().describe('Version of OpenAPI') }),
       },
     },
-    async handle({ openapi }) {
-      return { statusCode: 200, body: openapi }
-    },
+    answer: async ({ openapi }) => openapi,
   }),
   route('GET', '/docs', {
     id: 'getReference',

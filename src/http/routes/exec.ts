@@ -5,7 +5,7 @@ import type { ProcessInfo, RunCommand } from '../../sandbox/index.ts'
 import { attach, carryExec, carryPty, wantsUpgrade } from '../server/exec-socket.ts'
 import { jsonObject, JsonText } from '../server/json-text.ts'
 import { taken } from '../server/taken.ts'
-import { emptyObject, noContent, routesOf, wakingErrors } from '../server/route.ts'
+import { routesOf, wakingErrors } from '../server/route.ts'
 import { reportedSeconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
@@ -64,11 +64,7 @@ export const execRoutes = [
     answers: { 201: { description: 'It runs', body: wire.execSession } },
     errors: wakingErrors,
     async handle({ orgId, params, body, creation, deps }) {
-      const { maxRunAfterDisconnect } = body
-      const input = {
-        ...runCommand(body),
-        ...defined({ maxRunAfterDisconnectSeconds: maxRunAfterDisconnect }),
-      }
+      const input = { ...runCommand(body), ...defined({ maxRunAfterDisconnectSeconds: body.maxRunAfterDisconnect }) }
       const info = await deps.sandboxes.exec.start(orgId, params.id, input, { creation })
       return { statusCode: 201, body: execBody(params.id, info) }
     },
@@ -78,10 +74,8 @@ export const execRoutes = [
     summary: 'List exec sessions',
     answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
     errors: wakingErrors,
-    async handle({ orgId, params, deps }) {
-      const sessions = await deps.sandboxes.exec.list(orgId, params.id)
-      return { statusCode: 200, body: sessions.map((info) => execBody(params.id, info)) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.exec.list(orgId, params.id)).map((info) => execBody(params.id, info)),
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId', {
     id: 'attachExec',
@@ -102,10 +96,7 @@ export const execRoutes = [
     body: wire.killExec,
     answers: { 204: { description: 'Sent' } },
     errors: wakingErrors,
-    async handle({ orgId, params, body, deps }) {
-      await deps.sandboxes.exec.kill(orgId, params.id, params.execId, body.signal)
-      return noContent
-    },
+    answer: ({ orgId, params, body, deps }) => deps.sandboxes.exec.kill(orgId, params.id, params.execId, body.signal),
   }),
   route('POST', '/api/sandboxes/:id/pty', {
     id: 'startTerminal',
@@ -116,11 +107,8 @@ export const execRoutes = [
     answers: { 201: { description: 'It runs', body: wire.ptySession } },
     errors: wakingErrors,
     async handle({ orgId, params, body, creation, deps }) {
-      const input = {
-        cols: body.cols,
-        rows: body.rows,
-        ...defined({ shell: body.shell, cwd: body.cwd, envs: body.envs, user: body.user }),
-      }
+      const { cols, rows, shell, cwd, envs, user } = body
+      const input = { cols, rows, ...defined({ shell, cwd, envs, user }) }
       const info = await deps.sandboxes.exec.startPty(orgId, params.id, input, { creation })
       return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
     },
@@ -146,10 +134,8 @@ export const execRoutes = [
     body: wire.resizePty,
     answers: { 200: { description: 'Resized', body: common.empty } },
     errors: wakingErrors,
-    async handle({ orgId, params, body, deps }) {
-      await deps.sandboxes.exec.resizePty(orgId, params.id, params.ptyId, body.cols, body.rows)
-      return emptyObject
-    },
+    answer: ({ orgId, params, body, deps }) =>
+      deps.sandboxes.exec.resizePty(orgId, params.id, params.ptyId, body.cols, body.rows),
   }),
   route('DELETE', '/api/sandboxes/:id/pty/:ptyId', {
     id: 'deleteTerminal',
@@ -157,18 +143,12 @@ export const execRoutes = [
     summary: 'End a terminal',
     answers: { 204: { description: 'It has ended' } },
     errors: wakingErrors,
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.exec.deletePty(orgId, params.id, params.ptyId)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.exec.deletePty(orgId, params.id, params.ptyId),
   }),
 ]
 
-function runCommand(body: z.output<typeof wire.runCommand>): RunCommand {
-  return {
-    cmd: body.cmd,
-    ...defined({ args: body.args, envs: body.envs, cwd: body.cwd, user: body.user, timeoutSeconds: body.timeout }),
-  }
+function runCommand({ cmd, timeout, args, envs, cwd, user }: z.output<typeof wire.runCommand>): RunCommand {
+  return { cmd, ...defined({ args, envs, cwd, user, timeoutSeconds: timeout }) }
 }
 
 function execBody(sandboxId: string, info: ProcessInfo): z.output<typeof wire.execSession> {

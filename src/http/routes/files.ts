@@ -73,19 +73,17 @@ export const fileRoutes = [
     ...read,
     summary: 'Remove a file, or a directory with all below it',
     answers: { 204: { description: 'It is gone' } },
-    async handle({ orgId, params, query, deps }) {
-      await deps.sandboxes.files.remove(orgId, params.id, query.path, defined({ user: query.user }))
-      return noContent
-    },
+    answer: ({ orgId, params, query, deps }) =>
+      deps.sandboxes.files.remove(orgId, params.id, query.path, defined({ user: query.user })),
   }),
   route('GET', `${path}/list`, {
     id: 'listDirectory',
     ...read,
     summary: 'List a directory',
     answers: { 200: { description: 'Its entries', body: wire.entries } },
-    async handle({ orgId, params, query, deps }) {
+    async answer({ orgId, params, query, deps }) {
       const entries = await deps.sandboxes.files.list(orgId, params.id, query.path, defined({ user: query.user }))
-      return { statusCode: 200, body: new JsonText(() => entryTexts(entries)) }
+      return new JsonText(() => entryTexts(entries))
     },
   }),
   route('POST', `${path}/mkdir`, {
@@ -93,10 +91,8 @@ export const fileRoutes = [
     ...read,
     summary: 'Make a directory and its parents',
     answers: { 204: { description: 'It exists' } },
-    async handle({ orgId, params, query, deps }) {
-      await deps.sandboxes.files.mkdir(orgId, params.id, query.path, defined({ user: query.user }))
-      return noContent
-    },
+    answer: ({ orgId, params, query, deps }) =>
+      deps.sandboxes.files.mkdir(orgId, params.id, query.path, defined({ user: query.user })),
   }),
   route('POST', `${path}/upload-url`, {
     id: 'createUploadUrl',

@@ -124,19 +124,14 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
       id: `get${noun}`,
       summary: 'Read an image',
       answers: { 200: { description: 'The image', body: wire.image } },
-      async handle({ orgId, params, deps }) {
-        return { statusCode: 200, body: imageBody(await deps.images.get(orgId, params.name)) }
-      },
+      answer: async ({ orgId, params, deps }) => imageBody(await deps.images.get(orgId, params.name)),
     }),
     route('DELETE', path, {
       id: `delete${noun}`,
       summary: 'Delete an image',
       description: 'Ends its build. Its data goes when nothing else needs it; sandboxes from it run on.',
       answers: { 204: { description: 'It is gone' } },
-      async handle({ orgId, params, deps }) {
-        await deps.images.delete(orgId, params.name)
-        return noContent
-      },
+      answer: ({ orgId, params, deps }) => deps.images.delete(orgId, params.name),
     }),
     route('GET', `${path}/events`, {
       id: `follow${noun}Build`,
@@ -171,9 +166,9 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
       id: `list${noun}Patches`,
       summary: 'List the patches of an image',
       answers: { 200: { description: 'In sequence order', body: z.array(checkpointWire.patch) } },
-      async handle({ orgId, params, deps }) {
+      async answer({ orgId, params, deps }) {
         const checkpointId = await deps.images.checkpointOf(orgId, params.name)
-        return { statusCode: 200, body: (await deps.sandboxes.patches.list(orgId, checkpointId)).map(patchBody) }
+        return (await deps.sandboxes.patches.list(orgId, checkpointId)).map(patchBody)
       },
     }),
     route('DELETE', `${path}/patches/:patchId`, {

@@ -33,9 +33,7 @@ export const inspectionRoutes = [
     description: 'Whoever started them; `exec` lists those of clients. At most 4096.',
     answers: { 200: { description: 'By number', body: wire.processes } },
     errors: wakingErrors,
-    async handle({ orgId, params, deps }) {
-      return { statusCode: 200, body: await deps.sandboxes.inspection.processes(orgId, params.id) }
-    },
+    answer: async ({ orgId, params, deps }) => await deps.sandboxes.inspection.processes(orgId, params.id),
   }),
   route('DELETE', '/api/sandboxes/:id/processes/:pid', {
     id: 'signalProcess',

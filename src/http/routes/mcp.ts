@@ -8,7 +8,7 @@ import { routesOf, type Answer, type Call } from '../server/route.ts'
 const route = routesOf('MCP')
 
 const query = z.object({
-  tools: z.string().optional().meta({ description: 'Names of tools, beginnings with a star, `default` or `all`' }),
+  tools: z.string().optional().describe('Names of tools, beginnings with a star, `default` or `all`'),
 })
 
 export const mcpRoutes = [

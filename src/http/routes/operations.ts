@@ -6,9 +6,7 @@ import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
 const route = routesOf('Operations')
-const state = z
-  .object({ status: z.literal('ok').meta({ description: 'Anything else is an error' }) })
-  .meta({ id: 'Health' })
+const state = z.object({ status: z.literal('ok').describe('Anything else is an error') }).meta({ id: 'Health' })
 
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 
@@ -68,7 +66,7 @@ export const operationRoutes = [
       'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; ' +
       'everybody else, and a forwarded request, gets 404.',
     auth: 'probe',
-    query: z.object({ domain: z.string().min(1).max(253).meta({ description: 'The host name' }) }),
+    query: z.object({ domain: z.string().min(1).max(253).describe('The host name') }),
     answers: { 200: { description: 'It may' } },
     errors: ['not_found', 'rate_limited'],
     async handle({ query, request, deps }) {

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { CreatePatch, Patch } from '../../sandbox/index.ts'
 import { checkpoints as wire } from '../../protocol/http/index.ts'
-import { noContent, routesOf } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
@@ -27,19 +27,14 @@ export const patchRoutes = [
     id: 'listPatches',
     summary: 'List the patches of a checkpoint',
     answers: { 200: { description: 'In sequence order', body: z.array(wire.patch) } },
-    async handle({ orgId, params, deps }) {
-      const patches = await deps.sandboxes.patches.list(orgId, params.checkpointId)
-      return { statusCode: 200, body: patches.map(patchBody) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.patches.list(orgId, params.checkpointId)).map(patchBody),
   }),
   route('DELETE', '/api/sandboxes/checkpoints/:checkpointId/patches/:patchId', {
     id: 'deletePatch',
     summary: 'Detach a patch',
     answers: { 204: { description: 'It is gone; its number is never used again' } },
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.patches.delete(orgId, params.checkpointId, params.patchId)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.patches.delete(orgId, params.checkpointId, params.patchId),
   }),
 ]
 
@@ -48,13 +43,6 @@ export function patchInput({ script, strategy, description }: z.output<typeof wi
 }
 
 export function patchBody(patch: Patch): z.output<typeof wire.patch> {
-  return {
-    id: patch.id,
-    checkpointId: patch.checkpointId,
-    script: patch.script,
-    description: patch.description,
-    strategy: patch.strategy,
-    sequence: patch.sequence,
-    createdAt: seconds(patch.createdAt),
-  }
+  const { id, checkpointId, script, description, strategy, sequence } = patch
+  return { id, checkpointId, script, description, strategy, sequence, createdAt: seconds(patch.createdAt) }
 }

@@ -44,10 +44,8 @@ export const previewRoutes = [
     id: 'listPreviews',
     summary: 'List the declared previews of a sandbox',
     answers: { 200: { description: 'By port', body: z.array(wire.preview) } },
-    async handle({ orgId, params, deps }) {
-      const previews = await deps.sandboxes.previews.list(orgId, params.id)
-      return { statusCode: 200, body: previews.map((preview) => previewBody(preview, deps)) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.previews.list(orgId, params.id)).map((preview) => previewBody(preview, deps)),
   }),
   route('DELETE', '/api/sandboxes/:id/preview/:port', {
     id: 'deletePreview',
@@ -65,23 +63,20 @@ export const previewRoutes = [
     description: 'For all ports that have no token of their own. The old one stops working at once.',
     answers: { 200: { description: 'The new token, shown this once', body: wire.rotated } },
     errors: ['sandbox_stopped'],
-    async handle({ orgId, params, deps }) {
-      const previewAuthToken = await deps.sandboxes.previews.rotate(orgId, params.id)
-      return { statusCode: 200, body: { previewAuthToken, scheme: 'bearer' } }
-    },
+    answer: async ({ orgId, params, deps }) => ({
+      previewAuthToken: await deps.sandboxes.previews.rotate(orgId, params.id),
+      scheme: 'bearer',
+    }),
   }),
 ]
 
 function previewBody(preview: Preview, { sandboxes }: HttpDeps): z.output<typeof wire.preview> {
+  const { id, sandboxId, orgId, port, customHostname, sslStatus } = preview
   const verification = sandboxes.previews.verification(preview)
   return {
-    id: preview.id,
-    sandboxId: preview.sandboxId,
-    orgId: preview.orgId,
-    hostname: sandboxes.previews.hostname(preview.sandboxId, preview.port),
-    ...defined({ customHostname: preview.customHostname, verification }),
-    port: preview.port,
-    sslStatus: preview.sslStatus,
+    ...{ id, sandboxId, orgId, port, sslStatus },
+    hostname: sandboxes.previews.hostname(sandboxId, port),
+    ...defined({ customHostname, verification }),
     authConfig: preview.authScheme === undefined ? {} : { scheme: preview.authScheme },
     createdAt: seconds(preview.createdAt),
   }

@@ -5,12 +5,14 @@ import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
-import { emptyObject, noContent, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
+import { routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { mountedBody } from './volumes.ts'
 
 const route = routesOf('Sandboxes')
+type CreateBody = z.output<typeof wire.createSandbox>
+
 const notBuiltFields = ['secretStore', 'webhooks'] as const
 
 const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
@@ -70,11 +72,8 @@ export const sandboxRoutes = [
       },
     },
     async handle({ orgId, query, deps }) {
-      const page = await deps.sandboxes.list(orgId, {
-        ...defined({ status: query.status }),
-        limit: query.limit ?? 1000,
-        ...defined({ cursor: query.cursor }),
-      })
+      const { status, limit = 1000, cursor } = query
+      const page = await deps.sandboxes.list(orgId, { limit, ...defined({ status, cursor }) })
       return {
         statusCode: 200,
         body: page.items.map((item) => sandboxBody(item, deps)),
@@ -87,19 +86,14 @@ export const sandboxRoutes = [
     summary: 'Read a sandbox',
     description: 'A stopped one can be read for 24 hours.',
     answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
-    async handle({ orgId, params, deps }) {
-      return { statusCode: 200, body: sandboxBody(await deps.sandboxes.get(orgId, params.id), deps) }
-    },
+    answer: async ({ orgId, params, deps }) => sandboxBody(await deps.sandboxes.get(orgId, params.id), deps),
   }),
   route('DELETE', '/api/sandboxes/:id', {
     id: 'deleteSandbox',
     summary: 'Stop a sandbox for good',
     description: 'Repeating it is harmless. Its checkpoints stay.',
     answers: { 204: { description: 'It is stopped' } },
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.delete(orgId, params.id)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.delete(orgId, params.id),
   }),
   route('POST', '/api/sandboxes/:id/hibernate', {
     id: 'hibernateSandbox',
@@ -133,10 +127,7 @@ export const sandboxRoutes = [
     body: wire.setTimeoutBody,
     answers: { 200: { description: 'Set', body: common.empty } },
     errors: ['conflict', 'sandbox_stopped'],
-    async handle({ orgId, params, body, deps }) {
-      await deps.sandboxes.setTimeout(orgId, params.id, body.timeout)
-      return emptyObject
-    },
+    answer: ({ orgId, params, body, deps }) => deps.sandboxes.setTimeout(orgId, params.id, body.timeout),
   }),
   route('GET', '/api/sandboxes/:id/tags', {
     id: 'getSandboxTags',
@@ -165,33 +156,21 @@ export const sandboxRoutes = [
     tag: 'Tags',
     summary: 'List the tag keys in use',
     answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
-    async handle({ orgId, deps }) {
-      return { statusCode: 200, body: { keys: await deps.sandboxes.tagKeys(orgId) } }
-    },
+    answer: async ({ orgId, deps }) => ({ keys: await deps.sandboxes.tagKeys(orgId) }),
   }),
 ]
 
 /** What the client wants to start from: a snapshot, else a manifest. Undefined for neither. */
-export function sourceOf({
-  image,
-  snapshot,
-}: Pick<z.output<typeof wire.createSandbox>, 'image' | 'snapshot'>): ImageRequest | undefined {
+export function sourceOf(body: Pick<CreateBody, 'image' | 'snapshot'>): ImageRequest | undefined {
+  const { image, snapshot } = body
   if (snapshot) return { snapshot }
   return image ? { image } : undefined
 }
 
-function inputOf(body: z.output<typeof wire.createSandbox>) {
-  return defined({
-    timeoutSeconds: body.timeout,
-    cpuCount: body.cpuCount,
-    memoryMb: body.memoryMB,
-    diskMb: body.diskMB,
-    envs: body.envs,
-    metadata: body.metadata,
-    volumes: body.volumes,
-    user: body.user,
-    previewAuth: body.previewAuth && previewAuthOf(body.previewAuth),
-  })
+function inputOf(body: CreateBody) {
+  const { timeout: timeoutSeconds, cpuCount, memoryMB: memoryMb, diskMB: diskMb, envs, metadata, volumes, user } = body
+  const previewAuth = body.previewAuth && previewAuthOf(body.previewAuth)
+  return defined({ timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
 }
 
 /** The parts that every answer about a sandbox has. */
@@ -218,21 +197,15 @@ export function startResult(started: StartedSandbox, config: HttpConfig): z.outp
 }
 
 function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.output<typeof wire.sandbox> {
+  const { image: templateID, timeoutSeconds: timeout, metadata, tags, reason, reasonMessage } = sandbox
   return {
     ...startFields(sandbox, config),
-    templateID: sandbox.image,
-    timeout: sandbox.timeoutSeconds,
-    metadata: sandbox.metadata,
-    tags: sandbox.tags,
+    ...{ templateID, timeout, metadata, tags },
     tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt),
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
     volumes: mountedBody(sandbox.volumes),
-    ...defined({
-      user: sandbox.commandDefaults?.user,
-      reason: sandbox.reason,
-      reasonMessage: sandbox.reasonMessage,
-    }),
+    ...defined({ user: sandbox.commandDefaults?.user, reason, reasonMessage }),
   }
 }
 
@@ -246,10 +219,7 @@ function startAgain(id: string, button: string, summary: string, operation: 'reb
     summary,
     answers: { 200: { description: 'It runs again', body: common.empty } },
     errors,
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes[operation](orgId, params.id)
-      return emptyObject
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes[operation](orgId, params.id),
   })
 }
 

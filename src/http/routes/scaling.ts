@@ -55,9 +55,7 @@ export const scalingRoutes = [
     id: 'getAutoscale',
     summary: 'Read whether the memory of a sandbox follows its use',
     answers: { 200: { description: 'As it is now', body: wire.autoscale } },
-    async handle({ orgId, params, deps }) {
-      return { statusCode: 200, body: autoscaleBody(await deps.sandboxes.get(orgId, params.id)) }
-    },
+    answer: async ({ orgId, params, deps }) => autoscaleBody(await deps.sandboxes.get(orgId, params.id)),
   }),
   route('PUT', '/api/sandboxes/:id/scaling-lock', {
     id: 'setScalingLock',
@@ -66,17 +64,14 @@ export const scalingRoutes = [
     body: wire.setScalingLockBody,
     answers: { 200: { description: 'As it is now', body: wire.scalingLock } },
     errors: ['conflict', 'sandbox_stopped'],
-    async handle({ orgId, params, body, deps }) {
-      return { statusCode: 200, body: lockBody(await deps.sandboxes.scaling.setLock(orgId, params.id, body.locked)) }
-    },
+    answer: async ({ orgId, params, body, deps }) =>
+      lockBody(await deps.sandboxes.scaling.setLock(orgId, params.id, body.locked)),
   }),
   route('GET', '/api/sandboxes/:id/scaling-lock', {
     id: 'getScalingLock',
     summary: 'Read whether the sizes of a sandbox are locked',
     answers: { 200: { description: 'As it is now', body: wire.scalingLock } },
-    async handle({ orgId, params, deps }) {
-      return { statusCode: 200, body: lockBody(await deps.sandboxes.get(orgId, params.id)) }
-    },
+    answer: async ({ orgId, params, deps }) => lockBody(await deps.sandboxes.get(orgId, params.id)),
   }),
 ]
 

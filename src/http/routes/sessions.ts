@@ -46,9 +46,8 @@ export const sessionRoutes = [
     query: wire.listSessionsQuery,
     answers: { 200: { description: 'One page', body: wire.sessionList } },
     async handle({ orgId, query, reply, deps }) {
-      const wanted = {
-        ...defined({ userId: query.user_id, search: query.search, limit: query.limit, cursor: query.cursor }),
-      }
+      const { user_id: userId, search, limit, cursor } = query
+      const wanted = defined({ userId, search, limit, cursor })
       const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: taken(reply.raw) })
       return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
     },
@@ -144,10 +143,7 @@ export const sessionRoutes = [
     answers: { 200: { description: 'The session with its new sandbox', body: wire.session } },
     errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, creation, reply, deps }) {
-      const input = {
-        userId: body.user_id,
-        ...defined({ checkpointId: body.checkpoint_id }),
-      }
+      const input = { userId: body.user_id, ...defined({ checkpointId: body.checkpoint_id }) }
       const options = { creation, sent: taken(reply.raw) }
       return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, options))
     },
@@ -183,20 +179,15 @@ async function checkpointOfImage(
 }
 
 function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConfig {
-  return {
-    ...defined({
-      systemPrompt: config.system_prompt,
-      skills: config.skills,
-      allowedTools: config.allowed_tools,
-      cwd: config.cwd,
-      model: config.model,
-      harness: config.harness,
-      maxTurns: config.max_turns,
-      maxTokens: config.max_tokens,
-      maxCostUsd: config.max_cost_usd,
-      envs: config.envs,
-    }),
-  }
+  const { skills, cwd, model, harness, envs } = config
+  return defined({
+    systemPrompt: config.system_prompt,
+    allowedTools: config.allowed_tools,
+    maxTurns: config.max_turns,
+    maxTokens: config.max_tokens,
+    maxCostUsd: config.max_cost_usd,
+    ...{ skills, cwd, model, harness, envs },
+  })
 }
 
 function* listTexts(views: readonly SessionView[], nextCursor: string | undefined): Generator<string> {

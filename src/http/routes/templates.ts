@@ -44,9 +44,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       id: `getTemplate${suffix}`,
       summary: 'Read a template',
       answers: { 200: { description: 'The template', body: wire.template } },
-      async handle({ orgId, params, deps }) {
-        return { statusCode: 200, body: templateBody(await deps.images.getReadable(orgId, params.name)) }
-      },
+      answer: async ({ orgId, params, deps }) => templateBody(await deps.images.getReadable(orgId, params.name)),
     }),
     route('DELETE', `${prefix}/templates/:name`, {
       id: `deleteTemplate${suffix}`,
@@ -67,25 +65,12 @@ function routesBelow(prefix: '/api' | ''): Route[] {
 
 const statuses = { building: 'building', ready: 'ready', failed: 'error' } as const
 
-function templateBody({
-  id,
-  orgId,
-  name = id,
-  manifest,
-  status,
-  isPublic,
-  createdAt,
-}: Image): z.output<typeof wire.template> {
+function templateBody(image: Image): z.output<typeof wire.template> {
+  const { id, orgId, name = id, manifest, status, isPublic, createdAt } = image
   const { tag = 'latest', dockerfile = '' } = manifest.template ?? {}
   return {
-    id,
-    templateID: id,
-    orgId,
-    name,
-    tag,
+    ...{ id, templateID: id, orgId, name, tag, dockerfile, isPublic },
     status: statuses[status],
-    dockerfile,
-    isPublic,
     templateType: manifest.template === undefined ? 'sandbox' : 'dockerfile',
     createdAt: seconds(createdAt),
   }

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { defined } from '../../lib/defined.ts'
 import { volumes as wire } from '../../protocol/http/index.ts'
 import type { CheckpointVolume, MountedVolume, Volume, VolumeDetails, VolumeSnapshot } from '../../sandbox/index.ts'
-import { noContent, routesOf } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
 const route = routesOf('Volumes')
@@ -26,18 +26,14 @@ export const volumeRoutes = [
     id: 'listVolumes',
     summary: 'List volumes',
     answers: { 200: { description: 'By name', body: z.array(wire.volume) } },
-    async handle({ orgId, deps }) {
-      return { statusCode: 200, body: (await deps.sandboxes.volumes.list(orgId)).map(volumeBody) }
-    },
+    answer: async ({ orgId, deps }) => (await deps.sandboxes.volumes.list(orgId)).map(volumeBody),
   }),
   route('GET', '/api/volumes/:name', {
     id: 'getVolume',
     summary: 'Read a volume, with what it holds and who has it mounted',
     answers: { 200: { description: 'The volume', body: wire.volumeDetails } },
     errors: ['unavailable'],
-    async handle({ orgId, params, deps }) {
-      return { statusCode: 200, body: detailsBody(await deps.sandboxes.volumes.get(orgId, params.name)) }
-    },
+    answer: async ({ orgId, params, deps }) => detailsBody(await deps.sandboxes.volumes.get(orgId, params.name)),
   }),
   route('DELETE', '/api/volumes/:name', {
     id: 'deleteVolume',
@@ -45,10 +41,7 @@ export const volumeRoutes = [
     description: 'Refused while sandboxes have it, hibernated ones too, and while it has snapshots. Its clones stay.',
     answers: { 204: { description: 'It is gone' } },
     errors: ['conflict', 'unavailable'],
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.volumes.delete(orgId, params.name)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.volumes.delete(orgId, params.name),
   }),
   route('POST', '/api/volumes/:name/snapshots', {
     id: 'createVolumeSnapshot',
@@ -58,19 +51,15 @@ export const volumeRoutes = [
     creates: true,
     answers: { 201: { description: 'It can be cloned', body: wire.volumeSnapshot } },
     errors: ['conflict', 'quota_exceeded', 'no_capacity', 'unavailable'],
-    async handle({ orgId, params, body, creation, deps }) {
-      const snapshot = await deps.sandboxes.volumes.createSnapshot(orgId, params.name, body.name, { creation })
-      return { statusCode: 201, body: snapshotBody(snapshot) }
-    },
+    answer: async ({ orgId, params, body, creation, deps }) =>
+      snapshotBody(await deps.sandboxes.volumes.createSnapshot(orgId, params.name, body.name, { creation })),
   }),
   route('GET', '/api/volumes/:name/snapshots', {
     id: 'listVolumeSnapshots',
     summary: 'List the snapshots of a volume',
     answers: { 200: { description: 'Oldest first', body: z.array(wire.volumeSnapshot) } },
-    async handle({ orgId, params, deps }) {
-      const snapshots = await deps.sandboxes.volumes.listSnapshots(orgId, params.name)
-      return { statusCode: 200, body: snapshots.map(snapshotBody) }
-    },
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.volumes.listSnapshots(orgId, params.name)).map(snapshotBody),
   }),
   route('DELETE', '/api/volumes/:name/snapshots/:snapshot', {
     id: 'deleteVolumeSnapshot',
@@ -78,10 +67,7 @@ export const volumeRoutes = [
     description: 'Its clones stay.',
     answers: { 204: { description: 'It is gone' } },
     errors: ['unavailable'],
-    async handle({ orgId, params, deps }) {
-      await deps.sandboxes.volumes.deleteSnapshot(orgId, params.name, params.snapshot)
-      return noContent
-    },
+    answer: ({ orgId, params, deps }) => deps.sandboxes.volumes.deleteSnapshot(orgId, params.name, params.snapshot),
   }),
 ]
 

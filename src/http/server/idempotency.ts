@@ -99,7 +99,8 @@ export class Idempotency {
   }
 
   async #run({ orgId, caller, hash }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
-    const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
+    const secret = caller.sessionId ?? caller.apiKey
+    const sealing = createHash('sha256').update(`atoll idempotency\n${key}\n${secret}`).digest()
     const reserved = answering.reserve?.()
     const fresh = seal([randomBytes(seedBytes).toString('base64'), ...(reserved ? [reserved] : [])].join(' '), sealing)
     const release = () => {
@@ -169,10 +170,6 @@ function otherRequest(): ServiceError {
 
 function keyConflict(message: string): ServiceError {
   return new ServiceError('idempotency_key_conflict', message)
-}
-
-function sealKey(secret: string, key: string): Buffer {
-  return createHash('sha256').update(`atoll idempotency\n${key}\n${secret}`).digest()
 }
 
 const cipher = 'aes-256-gcm'

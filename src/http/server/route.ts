@@ -3,6 +3,7 @@ import type { WebSocket } from 'ws'
 import type { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import type { Creation } from '../../lib/creation.ts'
+import { common } from '../../protocol/http/index.ts'
 import type { AccessUse } from '../../session/index.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import type { Metrics } from './metrics.ts'
@@ -123,13 +124,24 @@ export function routesOf(tag: string) {
       query?: Query
       body?: Body
       reserve?(call: TypedCall<Path, Query, Body>): string | undefined
-      handle(call: TypedCall<Path, Query, Body>): Promise<Answer | undefined>
       upgrade?(call: TypedCall<Path, Query, Body>): Promise<(socket: WebSocketLike) => void>
-    },
-  ): Route =>
+    } & (
+        | { handle(call: TypedCall<Path, Query, Body>): Promise<Answer | undefined> }
+        /** In place of `handle`, where the only answer is that of `answers`: returns its body. */
+        | { answer(call: TypedCall<Path, Query, Body>): Promise<unknown> }
+      ),
+  ): Route => {
+    const handle =
+      'answer' in spec ? { handle: async (call: never) => answerOf(spec.answers, await spec.answer(call)) } : {}
     // Fastify validates params, query and body with these schemas before it calls the handler.
-    ({ method, path, tag, auth: 'key', ...spec }) as unknown as Route
+    return { method, path, tag, auth: 'key', ...handle, ...spec } as unknown as Route
+  }
+}
+
+function answerOf(answers: Route['answers'], body: unknown): Answer {
+  const [statusCode = 204] = Object.keys(answers).map(Number)
+  if (statusCode === 204) return noContent
+  return { statusCode, body: answers[statusCode]?.body === common.empty ? {} : body }
 }
 
 export const noContent: Answer = { statusCode: 204 }
-export const emptyObject: Answer = { statusCode: 200, body: {} }

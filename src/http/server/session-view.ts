@@ -25,31 +25,19 @@ export function* sessionTexts(view: SessionView): Generator<string> {
   yield ']}'
 }
 
-export function sessionBody({
-  session,
-  messages,
-  events,
-  previewUrl,
-  costUsd,
-}: SessionView): z.output<typeof wire.session> {
+export function sessionBody(view: SessionView): z.output<typeof wire.session> {
+  const { session, messages, events, previewUrl, costUsd } = view
+  const { id, status, activity, sandboxId, userId, userEmail, userName, title, framework, artifacts } = session
+  const { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens } = session
+  const tokens = { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens }
   return {
-    id: session.id,
-    status: session.status,
-    activity: session.activity,
-    sandboxId: session.sandboxId,
-    previewUrl,
-    project: { title: session.title, framework: session.framework, artifacts: session.artifacts },
+    ...{ id, status, activity, sandboxId, previewUrl },
+    project: { title, framework, artifacts },
     messages: messages.map(messageBody),
     events: events.map(eventBody),
-    userId: session.userId,
-    usage: {
-      inputTokens: session.inputTokens,
-      cacheReadTokens: session.cacheReadTokens,
-      cacheWriteTokens: session.cacheWriteTokens,
-      outputTokens: session.outputTokens,
-      ...defined({ totalCostUsd: costUsd }),
-    },
-    ...defined({ userEmail: session.userEmail, userName: session.userName }),
+    userId,
+    usage: { ...tokens, ...defined({ totalCostUsd: costUsd }) },
+    ...defined({ userEmail, userName }),
     createdAt: milliseconds(session.createdAt),
     updatedAt: milliseconds(session.updatedAt),
   }

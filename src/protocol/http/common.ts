@@ -12,33 +12,29 @@ export const milliTime = z
   .meta({ examples: ['2026-01-15T10:30:00.000Z'] })
 
 /** A number is an id. */
-export const user = z.union([z.string(), z.int().nonnegative().transform(String)]).meta({
-  description: 'Name or id of a user of the sandbox, with a group behind a colon if wanted',
-})
+export const user = z
+  .union([z.string(), z.int().nonnegative().transform(String)])
+  .describe('Name or id of a user of the sandbox, with a group behind a colon if wanted')
 
-export const envs = z.record(z.string(), z.string()).meta({ description: 'Environment variables' })
+export const envs = z.record(z.string(), z.string()).describe('Environment variables')
 
 /** Thirty days, the longest timeout. The operator may set a lower one (`ATOLL_LIMITS`), which the service checks. */
 export const timeoutSecondsMax = 2_592_000
-export const timeout = z
-  .int()
-  .min(0)
-  .max(timeoutSecondsMax)
-  .meta({ description: 'Rolling idle timeout in seconds; 0 means never' })
+export const timeout = z.int().min(0).max(timeoutSecondsMax).describe('Rolling idle timeout in seconds; 0 means never')
 
 export const port = z.int().min(1).max(65_535)
 
 export const empty = z.object({}).meta({ id: 'Empty' })
 
 /** A field of the OpenComputer API that is accepted here and answered with 501 unless it is empty. */
-export const notBuilt = z.unknown().optional().meta({ description: 'Not built yet: answered with 501' })
+export const notBuilt = z.unknown().optional().describe('Not built yet: answered with 501')
 
-const code = z.enum(errorCodes).meta({ description: 'What is wrong, for programs: one of a closed list' })
+const code = z.enum(errorCodes).describe('What is wrong, for programs: one of a closed list')
 
 /** Errors of the sandbox API carry facts of their code beside it, such as `patchId`. */
 export const sandboxError = z
   .looseObject({
-    error: z.string().meta({ description: 'What is wrong, for people' }),
+    error: z.string().describe('What is wrong, for people'),
     code,
   })
   .meta({ id: 'Error', description: 'Error of the sandbox API' })
@@ -59,10 +55,10 @@ export const sessionError = z
   .object({
     error: z
       .object({
-        type: z.enum(sessionErrorTypes).meta({ description: 'The kind of the error; several codes share one' }),
+        type: z.enum(sessionErrorTypes).describe('The kind of the error; several codes share one'),
         code,
-        message: z.string().meta({ description: 'What is wrong, for people' }),
+        message: z.string().describe('What is wrong, for people'),
       })
-      .meta({ description: 'The error' }),
+      .describe('The error'),
   })
   .meta({ id: 'SessionError', description: 'Error of the Sessions API' })

@@ -5,21 +5,18 @@ export const pageLimitMax = 1000
 const position = z.string().regex(/^(\d{1,15}|newest)$/, 'must be a whole number or "newest"')
 
 export const eventsQuery = z.object({
-  api_key: z.string().optional().meta({ description: 'The API key, for clients that cannot set headers' }),
-  follow: z
-    .enum(['true', 'false'])
-    .default('true')
-    .meta({ description: '`false`: one page as JSON, in place of a stream' }),
-  after: position.optional().meta({
-    description: 'Only events above this number; `newest`: only those to come. Default: all that are kept',
-  }),
+  api_key: z.string().optional().describe('The API key, for clients that cannot set headers'),
+  follow: z.enum(['true', 'false']).default('true').describe('`false`: one page as JSON, in place of a stream'),
+  after: position
+    .optional()
+    .describe('Only events above this number; `newest`: only those to come. Default: all that are kept'),
   limit: z
     .string()
     .regex(/^\d{1,4}$/, 'must be a whole number')
     .transform(Number)
     .pipe(z.int().min(1).max(pageLimitMax))
     .optional()
-    .meta({ description: 'Most events of a page, 1 to 1000; default 100' }),
+    .describe('Most events of a page, 1 to 1000; default 100'),
   type: z
     .string()
     .min(1)
@@ -28,11 +25,13 @@ export const eventsQuery = z.object({
       description: 'Types with commas between; `sandbox.*` is all that begin with `sandbox.`',
       examples: [logEventTypes[0]],
     }),
-  sandbox: z.string().min(1).optional().meta({ description: 'Events of this sandbox' }),
-  session: z.string().min(1).optional().meta({ description: 'Events of this session' }),
-  tag: z.string().min(1).optional().meta({
-    description: '`key=value`, or `key` for any value: a tag that the sandbox of the event had at that time',
-  }),
+  sandbox: z.string().min(1).optional().describe('Events of this sandbox'),
+  session: z.string().min(1).optional().describe('Events of this session'),
+  tag: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('`key=value`, or `key` for any value: a tag that the sandbox of the event had at that time'),
 })
 
 export const eventsHeaders = z.object({
@@ -40,14 +39,14 @@ export const eventsHeaders = z.object({
     .string()
     .regex(/^\d{1,15}$/, 'must be a whole number')
     .optional()
-    .meta({ description: 'As `after`, and stronger' }),
+    .describe('As `after`, and stronger'),
 })
 
 export const eventPage = z
   .object({
-    events: z.array(logEvent).meta({ description: 'In order' }),
-    next: z.int().meta({ description: 'Value of `after` for the next page' }),
-    newest: z.int().meta({ description: 'Number of the newest event: `next` has reached it on the last page' }),
-    oldest: z.int().meta({ description: 'Number of the oldest event that is kept' }),
+    events: z.array(logEvent).describe('In order'),
+    next: z.int().describe('Value of `after` for the next page'),
+    newest: z.int().describe('Number of the newest event: `next` has reached it on the last page'),
+    oldest: z.int().describe('Number of the oldest event that is kept'),
   })
   .meta({ id: 'EventPage' })

@@ -4,11 +4,11 @@ import { secondTime } from './common.ts'
 export const listeners = z.array(
   z
     .object({
-      port: z.int().meta({ description: 'TCP port' }),
-      url: z.string().meta({ description: 'Address under which a preview of the port answers' }),
-      address: z.string().meta({ description: 'Address to which it is bound, such as `127.0.0.1`' }),
-      pid: z.int().optional().meta({ description: 'The process that listens, where it is known' }),
-      command: z.string().optional().meta({ description: 'Its arguments, joined by spaces; at most 256 characters' }),
+      port: z.int().describe('TCP port'),
+      url: z.string().describe('Address under which a preview of the port answers'),
+      address: z.string().describe('Address to which it is bound, such as `127.0.0.1`'),
+      pid: z.int().optional().describe('The process that listens, where it is known'),
+      command: z.string().optional().describe('Its arguments, joined by spaces; at most 256 characters'),
     })
     .meta({ id: 'ListeningPort' }),
 )
@@ -16,22 +16,22 @@ export const listeners = z.array(
 export const processes = z.array(
   z
     .object({
-      pid: z.int().meta({ description: 'Its number in the sandbox' }),
-      parentPid: z.int().meta({ description: 'Number of its parent; 0 when that is outside' }),
-      user: z.string().meta({ description: 'Name of its user in the sandbox, or the number' }),
-      command: z.string().meta({
-        description: 'Its arguments, joined by spaces; at most 256 characters. What is not text is U+FFFD',
-      }),
+      pid: z.int().describe('Its number in the sandbox'),
+      parentPid: z.int().describe('Number of its parent; 0 when that is outside'),
+      user: z.string().describe('Name of its user in the sandbox, or the number'),
+      command: z
+        .string()
+        .describe('Its arguments, joined by spaces; at most 256 characters. What is not text is U+FFFD'),
       state: z
         .enum(['running', 'sleeping', 'waiting', 'stopped', 'zombie', 'unknown'])
-        .meta({ description: '`waiting` is for a disk; a `zombie` has ended' }),
-      memoryBytes: z.int().meta({ description: 'Resident memory, in bytes' }),
-      cpuSeconds: z.number().meta({ description: 'Processor time that it has used, in seconds' }),
-      startedAt: secondTime.meta({ description: 'When it was started' }),
+        .describe('`waiting` is for a disk; a `zombie` has ended'),
+      memoryBytes: z.int().describe('Resident memory, in bytes'),
+      cpuSeconds: z.number().describe('Processor time that it has used, in seconds'),
+      startedAt: secondTime.describe('When it was started'),
     })
     .meta({ id: 'SystemProcess' }),
 )
 
 export const signalQuery = z.object({
-  signal: z.coerce.number().int().min(1).max(64).optional().meta({ description: 'Number of the signal, default 15' }),
+  signal: z.coerce.number().int().min(1).max(64).optional().describe('Number of the signal, default 15'),
 })

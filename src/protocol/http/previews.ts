@@ -3,50 +3,50 @@ import { port, secondTime } from './common.ts'
 
 /** The SDK sends `{}` for an absent value. */
 export const authConfig = z.object({
-  scheme: z.literal('bearer').optional().meta({ description: 'The token is sent as `Authorization: Bearer`' }),
-  token: z.string().optional().meta({ description: '`auto` (default), or 16 and more characters' }),
+  scheme: z.literal('bearer').optional().describe('The token is sent as `Authorization: Bearer`'),
+  token: z.string().optional().describe('`auto` (default), or 16 and more characters'),
 })
 
 export const putPreview = z.object({
-  port: port.meta({ description: 'Port in the sandbox' }),
+  port: port.describe('Port in the sandbox'),
   domain: z
     .string()
     .nullish()
-    .meta({ description: 'A host name of your own, which leads here once its TXT record is seen; `null` removes it' }),
-  authConfig: authConfig.nullish().meta({ description: 'The token to demand; `null` demands none' }),
+    .describe('A host name of your own, which leads here once its TXT record is seen; `null` removes it'),
+  authConfig: authConfig.nullish().describe('The token to demand; `null` demands none'),
 })
 
 export const preview = z
   .object({
-    id: z.string().meta({ description: 'Id of the preview, `pv-…`' }),
-    sandboxId: z.string().meta({ description: 'The sandbox that serves it' }),
-    orgId: z.string().meta({ description: 'The organisation that owns it' }),
-    hostname: z.string().meta({ description: 'Host name under which the port answers' }),
-    customHostname: z.string().optional().meta({ description: 'Host name of your own that leads here too' }),
+    id: z.string().describe('Id of the preview, `pv-…`'),
+    sandboxId: z.string().describe('The sandbox that serves it'),
+    orgId: z.string().describe('The organisation that owns it'),
+    hostname: z.string().describe('Host name under which the port answers'),
+    customHostname: z.string().optional().describe('Host name of your own that leads here too'),
     verification: z
       .object({
-        name: z.string().meta({ description: 'Name of the TXT record' }),
-        value: z.string().meta({ description: 'Its text' }),
+        name: z.string().describe('Name of the TXT record'),
+        value: z.string().describe('Its text'),
       })
       .optional()
-      .meta({ description: 'With a domain: the TXT record that proves it to be yours' }),
-    port: z.int().meta({ description: 'Port in the sandbox' }),
-    sslStatus: z.enum(['pending', 'active', 'failed', 'disabled']).meta({
-      description: '`pending` until the TXT record of the domain is seen, then until a certificate is served',
-    }),
+      .describe('With a domain: the TXT record that proves it to be yours'),
+    port: z.int().describe('Port in the sandbox'),
+    sslStatus: z
+      .enum(['pending', 'active', 'failed', 'disabled'])
+      .describe('`pending` until the TXT record of the domain is seen, then until a certificate is served'),
     authConfig: z
       .object({
-        scheme: z.literal('bearer').optional().meta({ description: 'The token is sent as `Authorization: Bearer`' }),
+        scheme: z.literal('bearer').optional().describe('The token is sent as `Authorization: Bearer`'),
       })
-      .meta({ description: 'Without `scheme`, it has no token of its own' }),
-    createdAt: secondTime.meta({ description: 'When it was declared' }),
-    previewAuthToken: z.string().optional().meta({ description: 'Shown this once' }),
+      .describe('Without `scheme`, it has no token of its own'),
+    createdAt: secondTime.describe('When it was declared'),
+    previewAuthToken: z.string().optional().describe('Shown this once'),
   })
   .meta({ id: 'Preview' })
 
 export const rotated = z
   .object({
-    previewAuthToken: z.string().meta({ description: 'The new token' }),
-    scheme: z.literal('bearer').meta({ description: 'The token is sent as `Authorization: Bearer`' }),
+    previewAuthToken: z.string().describe('The new token'),
+    scheme: z.literal('bearer').describe('The token is sent as `Authorization: Bearer`'),
   })
   .meta({ id: 'RotatedToken' })

@@ -16,69 +16,63 @@ const shown = (lengthMax: number) =>
 const toolName = z.string().min(1).max(200)
 
 export const agentConfig = z.object({
-  system_prompt: z.string().optional().meta({ description: 'Added to the instructions of the harness' }),
-  skills: z.record(z.string(), z.string()).optional().meta({ description: 'Path in the sandbox → text of the file' }),
+  system_prompt: z.string().optional().describe('Added to the instructions of the harness'),
+  skills: z.record(z.string(), z.string()).optional().describe('Path in the sandbox → text of the file'),
   allowed_tools: z
     .array(z.string())
     .max(100)
     .refine((names) => names.every((name) => toolName.safeParse(name).success), 'must hold names of tools')
     .optional()
-    .meta({ description: 'Names of tools that the agent may use; default all' }),
-  cwd: z.string().optional().meta({ description: 'Working directory of the agent, default `/workspace/app`' }),
-  model: z.string().optional().meta({ description: 'Name of a model that the server offers' }),
-  harness: z.string().optional().meta({ description: '`pi`, `claude` or `acp:<command>`' }),
-  max_turns: z.int().min(1).max(10_000).optional().meta({ description: 'Most calls of the model in one turn' }),
-  max_tokens: z.int().min(1).optional().meta({ description: 'Most tokens of the session' }),
-  max_cost_usd: z.number().positive().optional().meta({ description: 'US dollars; needs a model with a price' }),
+    .describe('Names of tools that the agent may use; default all'),
+  cwd: z.string().optional().describe('Working directory of the agent, default `/workspace/app`'),
+  model: z.string().optional().describe('Name of a model that the server offers'),
+  harness: z.string().optional().describe('`pi`, `claude` or `acp:<command>`'),
+  max_turns: z.int().min(1).max(10_000).optional().describe('Most calls of the model in one turn'),
+  max_tokens: z.int().min(1).optional().describe('Most tokens of the session'),
+  max_cost_usd: z.number().positive().optional().describe('US dollars; needs a model with a price'),
   envs: envs.optional(),
 })
 
 export const createSession = z.object({
-  prompt: z.string().min(1).meta({ description: 'At most 256 KiB' }),
-  user_id: shown(256).min(1).meta({ description: 'Your id of the person who owns it' }),
-  user_email: shown(1000).optional().meta({ description: 'Shown with the session' }),
-  user_name: shown(1000).optional().meta({ description: 'Shown with the session' }),
-  agent_config: agentConfig.optional().meta({ description: 'How the agent works' }),
-  checkpoint_id: z.string().optional().meta({ description: 'Begins in a sandbox started from this checkpoint' }),
-  snapshot: z
-    .string()
-    .max(128)
-    .nullish()
-    .meta({ description: 'Begins in a sandbox started from the image of this name' }),
-  image: manifest.nullish().meta({ description: 'Begins in a sandbox started from this image, which is built first' }),
-  volumes: mounts.optional().meta({ description: 'Volumes to mount in its sandbox, as in `POST /api/sandboxes`' }),
+  prompt: z.string().min(1).describe('At most 256 KiB'),
+  user_id: shown(256).min(1).describe('Your id of the person who owns it'),
+  user_email: shown(1000).optional().describe('Shown with the session'),
+  user_name: shown(1000).optional().describe('Shown with the session'),
+  agent_config: agentConfig.optional().describe('How the agent works'),
+  checkpoint_id: z.string().optional().describe('Begins in a sandbox started from this checkpoint'),
+  snapshot: z.string().max(128).nullish().describe('Begins in a sandbox started from the image of this name'),
+  image: manifest.nullish().describe('Begins in a sandbox started from this image, which is built first'),
+  volumes: mounts.optional().describe('Volumes to mount in its sandbox, as in `POST /api/sandboxes`'),
 })
 
 export const sendMessage = z.object({
-  message: z.string().min(1).meta({ description: 'At most 256 KiB' }),
-  user_id: userId.meta({ description: 'Your id of the owner' }),
+  message: z.string().min(1).describe('At most 256 KiB'),
+  user_id: userId.describe('Your id of the owner'),
 })
 
-export const interrupt = z.object({ user_id: userId.meta({ description: 'Your id of the owner' }) })
+export const interrupt = z.object({ user_id: userId.describe('Your id of the owner') })
 
-export const fork = z.object({ user_id: userId.meta({ description: 'Your id of the owner' }) })
+export const fork = z.object({ user_id: userId.describe('Your id of the owner') })
 
 export const restart = z.object({
-  user_id: userId.meta({ description: 'Your id of the owner' }),
-  checkpoint_id: z.string().optional().meta({ description: 'The checkpoint to begin from again' }),
+  user_id: userId.describe('Your id of the owner'),
+  checkpoint_id: z.string().optional().describe('The checkpoint to begin from again'),
 })
 
 export const createToken = z.object({
-  user_id: userId.meta({ description: 'Your id of the owner' }),
-  scope: z
-    .enum(['read', 'steer'])
-    .meta({ description: '`read` follows the session, `steer` also sends messages and interrupts' }),
-  ttl: z.int().min(1).max(86_400).optional().meta({ description: 'Seconds; default 3600' }),
+  user_id: userId.describe('Your id of the owner'),
+  scope: z.enum(['read', 'steer']).describe('`read` follows the session, `steer` also sends messages and interrupts'),
+  ttl: z.int().min(1).max(86_400).optional().describe('Seconds; default 3600'),
 })
 
 export const accessToken = z
   .object({
-    token: z.string().meta({ description: 'Passed as `?token=`' }),
-    expiresAt: milliTime.meta({ description: 'When it stops working' }),
+    token: z.string().describe('Passed as `?token=`'),
+    expiresAt: milliTime.describe('When it stops working'),
   })
   .meta({ id: 'AccessToken' })
 
-export const ownerQuery = z.object({ user_id: z.string().optional().meta({ description: 'Filter by owner' }) })
+export const ownerQuery = z.object({ user_id: z.string().optional().describe('Filter by owner') })
 
 export const listSessionsQuery = ownerQuery.extend({
   search: z
@@ -86,38 +80,38 @@ export const listSessionsQuery = ownerQuery.extend({
     .min(1)
     .max(200)
     .optional()
-    .meta({ description: 'Only sessions whose title or messages hold this text, in whatever case' }),
-  limit: z.coerce.number().int().min(1).max(100).optional().meta({ description: 'Most sessions on a page' }),
-  cursor: z.string().optional().meta({ description: '`nextCursor` of the page before' }),
+    .describe('Only sessions whose title or messages hold this text, in whatever case'),
+  limit: z.coerce.number().int().min(1).max(100).optional().describe('Most sessions on a page'),
+  cursor: z.string().optional().describe('`nextCursor` of the page before'),
 })
 
 const wholeNumber = z.string().regex(/^\d{1,15}$/, 'must be a whole number')
 
 export const eventsQuery = ownerQuery.extend({
-  api_key: z.string().optional().meta({ description: 'The API key, for clients that cannot set headers' }),
-  after: wholeNumber.optional().meta({ description: 'Only events above this number' }),
+  api_key: z.string().optional().describe('The API key, for clients that cannot set headers'),
+  after: wholeNumber.optional().describe('Only events above this number'),
 })
 
 export const eventsHeaders = z.object({
-  'last-event-id': wholeNumber.optional().meta({ description: 'As `after`, and stronger' }),
+  'last-event-id': wholeNumber.optional().describe('As `after`, and stronger'),
 })
 
 export const message = z
   .object({
-    id: z.string().meta({ description: 'Id of the message, `msg_…`' }),
-    role: z.enum(['user', 'assistant', 'system']).meta({ description: 'Who wrote it' }),
-    content: z.string().meta({ description: 'Its text' }),
+    id: z.string().describe('Id of the message, `msg_…`'),
+    role: z.enum(['user', 'assistant', 'system']).describe('Who wrote it'),
+    content: z.string().describe('Its text'),
     state: z
       .enum(['queued', 'started', 'consumed', 'cancelled'])
       .optional()
-      .meta({ description: 'Of a user’s message: how far the agent is with it' }),
-    createdAt: milliTime.meta({ description: 'When it was written' }),
+      .describe('Of a user’s message: how far the agent is with it'),
+    createdAt: milliTime.describe('When it was written'),
   })
   .meta({ id: 'Message' })
 
 export const event = z
   .object({
-    id: z.string().meta({ description: 'Id of the event, `evt_…`' }),
+    id: z.string().describe('Id of the event, `evt_…`'),
     type: z
       .enum([
         'session_started',
@@ -131,63 +125,63 @@ export const event = z
         'session_failed',
         'session_ended',
       ])
-      .meta({ description: 'What happened' }),
-    level: z.enum(['info', 'warning', 'error']).meta({ description: 'How grave it is' }),
-    message: z.string().meta({ description: 'The same for people' }),
-    createdAt: milliTime.meta({ description: 'When it happened' }),
+      .describe('What happened'),
+    level: z.enum(['info', 'warning', 'error']).describe('How grave it is'),
+    message: z.string().describe('The same for people'),
+    createdAt: milliTime.describe('When it happened'),
   })
   .meta({ id: 'SessionEvent' })
 
 export const session = z
   .object({
-    id: z.string().meta({ description: 'Id of the session, `session_…`' }),
-    status: z.enum(['running', 'ended']).meta({ description: '`running` until it is ended' }),
-    activity: z.enum(['starting', 'working', 'idle', 'failed', 'ended']).meta({ description: 'What it does now' }),
-    sandboxId: z.string().meta({ description: 'The sandbox of its agent' }),
-    previewUrl: z.string().meta({ description: 'Address under which port 3000 of its sandbox answers' }),
+    id: z.string().describe('Id of the session, `session_…`'),
+    status: z.enum(['running', 'ended']).describe('`running` until it is ended'),
+    activity: z.enum(['starting', 'working', 'idle', 'failed', 'ended']).describe('What it does now'),
+    sandboxId: z.string().describe('The sandbox of its agent'),
+    previewUrl: z.string().describe('Address under which port 3000 of its sandbox answers'),
     project: z
       .object({
-        title: z.string().meta({ description: 'A title made from the prompt' }),
-        framework: z.string().meta({ description: 'Framework that the agent’s project uses; empty while unknown' }),
+        title: z.string().describe('A title made from the prompt'),
+        framework: z.string().describe('Framework that the agent’s project uses; empty while unknown'),
         artifacts: z
           .array(
             z.object({
-              path: z.string().meta({ description: 'Path of the file in the sandbox' }),
-              summary: z.string().meta({ description: 'What became of it, in a few words' }),
+              path: z.string().describe('Path of the file in the sandbox'),
+              summary: z.string().describe('What became of it, in a few words'),
             }),
           )
-          .meta({ description: 'Files that the agent made or changed' }),
+          .describe('Files that the agent made or changed'),
       })
-      .meta({ description: 'What the agent makes' }),
-    messages: z.array(message).meta({ description: 'Its messages, oldest first' }),
-    events: z.array(event).meta({ description: 'What happened to it, oldest first' }),
-    userId: z.string().meta({ description: 'Your id of its owner' }),
+      .describe('What the agent makes'),
+    messages: z.array(message).describe('Its messages, oldest first'),
+    events: z.array(event).describe('What happened to it, oldest first'),
+    userId: z.string().describe('Your id of its owner'),
     usage: z
       .object({
-        inputTokens: z.int().meta({ description: 'All that the model has read' }),
-        cacheReadTokens: z.int().meta({ description: 'Part of the input: from a cache of the model API' }),
-        cacheWriteTokens: z.int().meta({ description: 'Part of the input: written to a cache of the model API' }),
-        outputTokens: z.int().meta({ description: 'All that the model has written' }),
-        totalCostUsd: z.number().optional().meta({ description: 'US dollars' }),
+        inputTokens: z.int().describe('All that the model has read'),
+        cacheReadTokens: z.int().describe('Part of the input: from a cache of the model API'),
+        cacheWriteTokens: z.int().describe('Part of the input: written to a cache of the model API'),
+        outputTokens: z.int().describe('All that the model has written'),
+        totalCostUsd: z.number().optional().describe('US dollars'),
       })
-      .meta({ description: 'Of all model calls; the cost is left out while it is unknown' }),
-    userEmail: z.string().optional().meta({ description: 'Given at its creation' }),
-    userName: z.string().optional().meta({ description: 'Given at its creation' }),
-    createdAt: milliTime.meta({ description: 'When it was created' }),
-    updatedAt: milliTime.meta({ description: 'When it last changed' }),
+      .describe('Of all model calls; the cost is left out while it is unknown'),
+    userEmail: z.string().optional().describe('Given at its creation'),
+    userName: z.string().optional().describe('Given at its creation'),
+    createdAt: milliTime.describe('When it was created'),
+    updatedAt: milliTime.describe('When it last changed'),
   })
   .meta({ id: 'Session' })
 
 export const sessionList = z
   .object({
-    data: z.array(session).meta({ description: 'One page, newest first' }),
-    nextCursor: z.string().nullable().meta({ description: 'Value of `cursor` for the next page; null on the last' }),
+    data: z.array(session).describe('One page, newest first'),
+    nextCursor: z.string().nullable().describe('Value of `cursor` for the next page; null on the last'),
   })
   .meta({ id: 'SessionList' })
 
 export const endedSession = z
   .object({
-    id: z.string().meta({ description: 'Id of the session' }),
-    status: z.literal('ended').meta({ description: 'Its state now' }),
+    id: z.string().describe('Id of the session'),
+    status: z.literal('ended').describe('Its state now'),
   })
   .meta({ id: 'EndedSession' })

@@ -95,7 +95,8 @@ export class Compaction {
     const { log } = this.#options
     try {
       await this.#start(filters).catch(async (error: unknown) => {
-        if (this.#isClosed || !isFull(error)) throw error
+        const isFull = error instanceof CommandError && /No space left/i.test(error.stderr)
+        if (this.#isClosed || !isFull) throw error
         await this.#startWithSpare(filters)
       })
       log(`the disk pool was balanced (${filters})`)
@@ -129,8 +130,4 @@ export class Compaction {
 export async function shrinkToSpare(imageFile: string, mountDir: string, run: Run): Promise<void> {
   const { size } = await stat(imageFile)
   await run(['btrfs', 'filesystem', 'resize', String(size - spareBytes), mountDir], { timeoutMs: resizeTimeoutMs })
-}
-
-function isFull(error: unknown): boolean {
-  return error instanceof CommandError && /No space left/i.test(error.stderr)
 }

@@ -342,7 +342,9 @@ async function makeFileSystem(run: Run, file: string): Promise<void> {
 
 function asPoolError(error: unknown): never {
   const code = error instanceof HostdError ? error.code : undefined
-  if (code === 'read_only') throw poolIsReadOnly(error)
+  if (code === 'read_only') {
+    throw new ServiceError('no_capacity', readOnlyReason, { cause: error, details: { retryAfterSeconds: 60 } })
+  }
   throw code === 'no_space' ? poolIsFull(error) : error
 }
 
@@ -354,8 +356,4 @@ export function asReported(error: unknown): unknown {
 
 export function poolIsFull(cause: unknown): ServiceError {
   return new ServiceError('no_capacity', 'the disk pool is full', { cause, details: { retryAfterSeconds: 60 } })
-}
-
-function poolIsReadOnly(cause: unknown): ServiceError {
-  return new ServiceError('no_capacity', readOnlyReason, { cause, details: { retryAfterSeconds: 60 } })
 }

@@ -163,7 +163,8 @@ export class GuestAttachment implements Attachment {
   async #serve(first: Joined): Promise<void> {
     try {
       for (let joined = first; ; joined = await this.#rejoin()) {
-        this.#resumeInput(joined.answer)
+        const { taken, inputEnded } = joined.answer
+        if (!this.#input.resume(taken, inputEnded)) throw nonsense('input taken that was never sent')
         await this.#converse(joined.connection)
         if (this.#state !== 'open') return
         if (joined.connection.frozen === 'hibernate') throw asleep()
@@ -183,10 +184,6 @@ export class GuestAttachment implements Attachment {
     this.#connection = joined.connection
     if (this.#state !== 'open') joined.connection.close()
     return joined
-  }
-
-  #resumeInput({ taken, inputEnded }: AttachAnswer): void {
-    if (!this.#input.resume(taken, inputEnded)) throw nonsense('input taken that was never sent')
   }
 
   /** Serves one connection until the process or the attachment ends, or a freeze takes it. */

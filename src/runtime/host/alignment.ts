@@ -3,17 +3,15 @@ import { defined } from '../../lib/defined.ts'
 import type { Network } from '../network/index.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { readNow } from '../read-now.ts'
-import type { Inventory } from './inventory.ts'
 import type { Limits } from './limits.ts'
+import type { Machine } from './machine.ts'
 import type { RunningSandboxes } from './running.ts'
 import type { SandboxRecord } from './records.ts'
 import { mountedVolumes } from './volumes.ts'
 
-interface AlignHost {
-  inventory: Inventory
+interface AlignHost extends Pick<Machine, 'inventory' | 'network'> {
   running: RunningSandboxes
   limits: Limits
-  network: Network
 }
 
 /**

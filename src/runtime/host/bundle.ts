@@ -2,18 +2,15 @@ import { createHash } from 'node:crypto'
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, withinRun } from '../cleanup.ts'
-import { diskOf, type DiskPool, type InodeTemplates, layerOf } from '../disk/index.ts'
+import { diskOf, layerOf } from '../disk/index.ts'
 import { HostdError } from '../hostd/index.ts'
 import type { HostNames } from '../host-names.ts'
-import type { HostTool } from '../hostd/index.ts'
-import type { Lxcfs } from '../lxcfs.ts'
-import { gatewayName, type Network, type Subnet } from '../network/index.ts'
+import { gatewayName, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
-import { containerConfig, type HostTraits, idsPerSandbox } from '../oci/container-config.ts'
-import type { ImageFolder } from './image-folder.ts'
+import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
 import type { LimitFiles } from './limit-files.ts'
+import type { Machine } from './machine.ts'
 import type { SandboxRecord } from './records.ts'
 import { mountVolumes } from './volumes.ts'
 
@@ -24,10 +21,7 @@ const [hostsBytes, resolvConfBytes] = [256, 64]
 const busyTimeoutMs = 1_000
 const busyPollMs = 10
 
-interface DisksHost {
-  pool: DiskPool
-  templates: InodeTemplates
-}
+type DisksHost = Pick<Machine, 'pool' | 'templates'>
 
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
 export async function makeDisk({ pool, templates }: DisksHost, record: SandboxRecord): Promise<void> {
@@ -41,15 +35,10 @@ export async function makeDisk({ pool, templates }: DisksHost, record: SandboxRe
 }
 
 /** What a bundle is made with. */
-export interface BundleHost {
-  names: HostNames
-  images: ImageFolder
-  network: Network
-  traits: HostTraits
-  hostd: HostTool
-  cgroups: Cgroups
-  lxcfs: Lxcfs
-  pool: DiskPool
+export interface BundleHost extends Pick<
+  Machine,
+  'names' | 'images' | 'network' | 'traits' | 'hostd' | 'cgroups' | 'lxcfs' | 'pool'
+> {
   limitFiles: LimitFiles
 }
 

@@ -1,18 +1,10 @@
 import { readdir } from 'node:fs/promises'
 import { endCriu, endStrayTools } from '../cleanup.ts'
-import type { DiskPool } from '../disk/index.ts'
-import type { HostNames } from '../host-names.ts'
-import type { HostTool } from '../hostd/index.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
+import type { Machine } from './machine.ts'
 import type { RunningSandboxes } from './running.ts'
 
-interface FailedHost {
-  names: HostNames
-  hostd: HostTool
-  runtime: OciRuntime
-  pool: DiskPool
+interface FailedHost extends Pick<Machine, 'names' | 'hostd' | 'runtime' | 'pool' | 'log'> {
   running: RunningSandboxes
-  log: (message: string) => void
 }
 
 /**

@@ -2,26 +2,19 @@ import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { mayBeWarm } from '../../sandbox/ports/warm-start.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
-import { diskOf, type DiskPool } from '../disk/index.ts'
-import type { Network } from '../network/index.ts'
+import { diskOf } from '../disk/index.ts'
 import { bootId } from '../process.ts'
 import { removeFence } from './fence.ts'
-import type { ImageFolder } from './image-folder.ts'
-import type { Inventory } from './inventory.ts'
 import type { Launcher } from './launcher.ts'
 import type { Limits } from './limits.ts'
+import type { Machine } from './machine.ts'
 import { basedOn, newGeneration, type SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
-interface FirstStartOptions {
-  inventory: Inventory
-  images: ImageFolder
-  pool: DiskPool
-  network: Network
+interface FirstStartOptions extends Pick<Machine, 'inventory' | 'images' | 'pool' | 'network' | 'log'> {
   running: RunningSandboxes
   limits: Limits
   launcher: Launcher
-  log: (message: string) => void
 }
 
 /** Makes sandboxes, with an owner or warm, and removes them. */

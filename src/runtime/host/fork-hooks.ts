@@ -2,15 +2,13 @@ import { randomUUID } from 'node:crypto'
 import { dirname } from 'node:path'
 import { isServiceError } from '../../errors.ts'
 import type { DirectoryEntry, Guest } from '../../sandbox/ports/guest.ts'
-import type { Cgroups } from '../cgroups/index.ts'
 import type { ForkSign } from '../criu/restore.ts'
 import { createGuest } from '../guest-client/index.ts'
-import { hostToolIn, type HostNames } from '../host-names.ts'
-import type { Hostd } from '../hostd/index.ts'
+import { hostToolIn } from '../host-names.ts'
 import { rootPath } from '../oci/container-config.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { dialSocket } from './dial.ts'
-import type { ImageFolder } from './image-folder.ts'
+import type { Machine } from './machine.ts'
 import type { SandboxRecord } from './records.ts'
 
 /** Programs of a sandbox that run in a fork of it, and after a restore in place, before its other processes go on. */
@@ -26,13 +24,7 @@ const outputBytesMax = 64 * 1024
 const messageCharsMax = 200
 const executable = 0o111
 
-export interface ForkHost {
-  images: ImageFolder
-  cgroups: Cgroups
-  names: HostNames
-  hostd: Hostd
-  log: (message: string) => void
-}
+export type ForkHost = Pick<Machine, 'images' | 'cgroups' | 'names' | 'hostd' | 'log'>
 
 /** What a restore does before the processes of a fork go on. */
 export function forkSign(

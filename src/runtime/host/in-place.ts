@@ -1,33 +1,27 @@
 import { ServiceError, isServiceError } from '../../errors.ts'
 import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
 import { cleanUp, reportOf } from '../cleanup.ts'
-import { assertCriu, type CriuProgram } from '../criu/program.ts'
-import { asReported, diskOf, type DiskPool, type InodeTemplates } from '../disk/index.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { assertCriu } from '../criu/program.ts'
+import { asReported, diskOf } from '../disk/index.ts'
 import { bootId } from '../process.ts'
 import { makeDisk } from './bundle.ts'
 import { removeFence } from './fence.ts'
-import type { ImageFolder } from './image-folder.ts'
 import { assertStartable } from './integrity.ts'
-import type { Inventory } from './inventory.ts'
 import type { Launcher } from './launcher.ts'
 import type { Limits } from './limits.ts'
+import type { Machine } from './machine.ts'
 import { basedOn, type SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 import type { MemorySaver } from './save-memory.ts'
 
-interface InPlaceOptions {
-  hostd: HostTool
-  inventory: Inventory
-  images: ImageFolder
-  pool: DiskPool
-  templates: InodeTemplates
+interface InPlaceOptions extends Pick<
+  Machine,
+  'hostd' | 'inventory' | 'images' | 'pool' | 'templates' | 'criu' | 'log'
+> {
   running: RunningSandboxes
   limits: Limits
   memory: MemorySaver
   launcher: Launcher
-  criu: CriuProgram
-  log: (message: string) => void
 }
 
 /** What has become of a sandbox whose restore failed. */

@@ -2,28 +2,22 @@ import { isServiceError } from '../../errors.ts'
 import type { Semaphore } from '../../lib/async/semaphore.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, cleanUp } from '../cleanup.ts'
-import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { assertCriu, type CriuProgram } from '../criu/program.ts'
+import { assertCriu } from '../criu/program.ts'
 import { assertProcessorFits } from '../criu/restore.ts'
-import { asReported, diskOf, type InodeTemplates } from '../disk/index.ts'
-import type { Hostd } from '../hostd/index.ts'
+import { asReported, diskOf } from '../disk/index.ts'
 import { bootId } from '../process.ts'
 import { type BundleHost, DiskBusy, makeBundle, makeDisk } from './bundle.ts'
 import { clearResuming, dropStaleMemory, fenceOf, onDiskAlone, removeFence } from './fence.ts'
 import { type ForkHost, runForkHooks } from './fork-hooks.ts'
-import type { Inventory } from './inventory.ts'
 import type { Limits } from './limits.ts'
+import type { Machine } from './machine.ts'
 import type { SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
-interface LauncherOptions extends BundleHost, ForkHost {
-  hostd: Hostd
-  templates: InodeTemplates
-  inventory: Inventory
+interface LauncherOptions
+  extends BundleHost, ForkHost, Pick<Machine, 'hostd' | 'templates' | 'inventory' | 'lazy' | 'criu'> {
   running: RunningSandboxes
   limits: Limits
-  lazy: LazyMemory
-  criu: CriuProgram
   /** Bounds starts and dumps together. */
   semaphore: Semaphore
   /** Removes unused layers and memory in the background. */

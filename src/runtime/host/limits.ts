@@ -1,25 +1,16 @@
 import { isServiceError } from '../../errors.ts'
 import type { Difference, SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { rateNames } from '../cgroups/disk-rates.ts'
-import type { Cgroups } from '../cgroups/index.ts'
-import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { type DiskOwner, diskOf, type DiskPool } from '../disk/index.ts'
-import type { HostNames } from '../host-names.ts'
-import { type HostTraits, resourcesOf } from '../oci/container-config.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { type DiskOwner, diskOf } from '../disk/index.ts'
+import { resourcesOf } from '../oci/container-config.ts'
 import type { LimitFiles } from './limit-files.ts'
+import type { Machine } from './machine.ts'
 
 const mebibyte = 1024 * 1024
 /** Memory that `align` leaves above what processes hold, as nobody is told that a limit is too small. */
 const spareFactor = 1.05
 
-interface LimitsOptions {
-  lazy: LazyMemory
-  names: HostNames
-  runtime: OciRuntime
-  cgroups: Cgroups
-  traits: HostTraits
-  pool: DiskPool
+interface LimitsOptions extends Pick<Machine, 'lazy' | 'names' | 'runtime' | 'cgroups' | 'traits' | 'pool'> {
   files: LimitFiles
 }
 

@@ -2,18 +2,15 @@ import { readdir, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
-import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, endCriu, endStrayTools, removeFolders } from '../cleanup.ts'
 import { isCompleteDump } from '../criu/dump.ts'
 import { imagesBytes } from '../criu/image-files.ts'
 import { runImagesOf } from '../criu/restore.ts'
-import type { DiskPool } from '../disk/index.ts'
-import type { HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { clearResuming, dropStaleMemory, fenceOf, fencesFolder } from './fence.ts'
 import { hasDisk, hasMemory, isIntact } from './integrity.ts'
 import type { Inventory } from './inventory.ts'
+import type { Machine } from './machine.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { SandboxRecord } from './records.ts'
 import { reconcileVolumes } from './volumes.ts'
@@ -23,15 +20,9 @@ const strayDumpTimeoutMs = 60_000
 const adoptionsMax = 64
 const removalsMax = 16
 
-interface ReconcileOptions {
-  names: HostNames
-  runtime: OciRuntime
-  pool: DiskPool
-  cgroups: Cgroups
-  inventory: Inventory
-  mayQuarantineMany: boolean
-  log: (message: string) => void
+interface ReconcileOptions extends Pick<Machine, 'names' | 'runtime' | 'pool' | 'cgroups' | 'inventory' | 'log'> {
   hostd: HostTool
+  mayQuarantineMany: boolean
   known: KnownResources
   /** Takes over a running sandbox; false when it does not run, or never answered. */
   adopt: (record: SandboxRecord) => Promise<boolean>

@@ -1,10 +1,10 @@
 import { mountsBelow } from '../disk/mounts.ts'
 import { copyFile, mkdir, stat } from 'node:fs/promises'
 import { exists } from '../exists.ts'
-import { type DiskPool, type InodeTemplates, diskOf, layerOf, noteOf, type Layer } from '../disk/index.ts'
+import { type DiskPool, diskOf, layerOf, noteOf, type Layer } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
 import type { Inventory } from './inventory.ts'
-import type { HostNames } from '../host-names.ts'
+import type { Machine } from './machine.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 /** Timeout of a copy. A few hundred thousand files take a minute. */
@@ -12,13 +12,8 @@ const copyTimeoutMs = 600_000
 /** Where copies are made. A read-only subvolume can only be renamed within its folder. */
 const drafts = { readOnly: 'layers/.renumbered', writable: 'renumbered' }
 
-export interface RenumberOptions {
-  pool: DiskPool
-  templates: InodeTemplates
+export interface RenumberOptions extends Pick<Machine, 'pool' | 'templates' | 'hostd' | 'names' | 'log'> {
   inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
-  hostd: HostTool
-  names: HostNames
-  log: (message: string) => void
 }
 
 /**

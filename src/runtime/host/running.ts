@@ -5,25 +5,19 @@ import { ServiceError } from '../../errors.ts'
 import type { SandboxExit, SandboxVolume } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { allDone, removeFolders, runIsFull, withinRun } from '../cleanup.ts'
-import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { assertCriu, type CriuProgram } from '../criu/program.ts'
+import { assertCriu } from '../criu/program.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
-import type { DiskPool } from '../disk/index.ts'
 import { adaptUpper } from '../disk/overlay-origins.ts'
 import { limitsName } from '../host-names.ts'
 import type { HostNames } from '../host-names.ts'
-import type { Hostd } from '../hostd/index.ts'
-import type { Lxcfs } from '../lxcfs.ts'
-import type { Network } from '../network/index.ts'
-import type { HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { end, isAlive, type ProcessIdentity } from '../process.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import { fenceOf } from './fence.ts'
 import { forkSign, showGeneration } from './fork-hooks.ts'
-import type { ImageFolder } from './image-folder.ts'
 import { causeOf } from './integrity.ts'
+import type { Machine } from './machine.ts'
 import { assertOwnFolders } from './own-folders.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
 import { assertMounted, assertMountPoints } from './volumes.ts'
@@ -37,20 +31,21 @@ const looksAtOnce = 20
 /** Pause after a replacement of a run's lxcfs files that failed or left some. */
 const showAgainMs = 30_000
 
-interface RunningOptions {
-  names: HostNames
-  hostd: Hostd
-  runtime: OciRuntime
-  network: Network
-  lazy: LazyMemory
-  lxcfs: Lxcfs
-  cgroups: Cgroups
-  images: ImageFolder
-  pool: DiskPool
-  criu: CriuProgram
-  traits: HostTraits
-  log: (message: string) => void
-}
+type RunningOptions = Pick<
+  Machine,
+  | 'names'
+  | 'hostd'
+  | 'runtime'
+  | 'network'
+  | 'lazy'
+  | 'lxcfs'
+  | 'cgroups'
+  | 'images'
+  | 'pool'
+  | 'criu'
+  | 'traits'
+  | 'log'
+>
 
 /** How a sandbox is restored from saved memory. */
 interface Resumption {

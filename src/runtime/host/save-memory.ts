@@ -5,33 +5,25 @@ import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import { cleanUp, removeFolders } from '../cleanup.ts'
 import { connectionsClosed, dumpContainer, type Dump, type DumpHost } from '../criu/dump.ts'
 import { imagesBytes, linkImages } from '../criu/image-files.ts'
-import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { assertCriu, type CriuProgram } from '../criu/program.ts'
-import { diskOf, layerOf, type DiskPool } from '../disk/index.ts'
+import { assertCriu } from '../criu/program.ts'
+import { diskOf, layerOf } from '../disk/index.ts'
 import { hostToolIn } from '../host-names.ts'
 import type { Hostd } from '../hostd/index.ts'
-import type { Network } from '../network/index.ts'
 import { bootId } from '../process.ts'
 import type { Connections } from './connections.ts'
 import { removeFence } from './fence.ts'
-import type { ImageFolder } from './image-folder.ts'
-import { checkpointMemory, type Inventory, savedMemory } from './inventory.ts'
+import { checkpointMemory, savedMemory } from './inventory.ts'
+import type { Machine } from './machine.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
-interface MemorySaverOptions extends DumpHost {
+interface MemorySaverOptions
+  extends DumpHost, Pick<Machine, 'criu' | 'images' | 'pool' | 'network' | 'inventory' | 'lazy' | 'log'> {
   hostd: Hostd
-  criu: CriuProgram
-  images: ImageFolder
-  pool: DiskPool
-  network: Network
-  inventory: Inventory
   running: RunningSandboxes
-  lazy: LazyMemory
   connections: Connections
   /** Bounds starts and dumps together. */
   semaphore: Semaphore
-  log: (message: string) => void
 }
 
 /** Saves the memory of running sandboxes, with a disk in step with it. */

@@ -57,9 +57,5 @@ function likeliest({ checkpoints }: Pick<Inventory, 'checkpoints'>, record: Chec
   const ancestors = record.layers.slice(1).map(({ checkpointId }) => checkpoints.get(checkpointId))
   return [...before, ...ancestors]
     .map((other) => other?.memory)
-    .find((memory) => memory !== undefined && isOnDisk(memory))
-}
-
-function isOnDisk({ unflushed }: NonNullable<CheckpointRecord['memory']>): boolean {
-  return unflushed === undefined
+    .find((memory) => memory !== undefined && memory.unflushed === undefined)
 }

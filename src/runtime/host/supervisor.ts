@@ -1,16 +1,11 @@
 import type { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
-import type { Cgroups } from '../cgroups/index.ts'
-import type { LazyMemory } from '../criu/lazy-memory.ts'
-import type { DiskPool } from '../disk/index.ts'
 import type { HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
-import type { Lxcfs } from '../lxcfs.ts'
-import type { Network } from '../network/index.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { flushMemory } from './fence.ts'
-import type { Inventory } from './inventory.ts'
 import { probeGuest, Liveness, type LivenessTimes, type ProbeHost } from './liveness.ts'
+import type { Machine } from './machine.ts'
 import { exitOf, type RunningSandboxes } from './running.ts'
 import { shareMemory } from './share-memory.ts'
 
@@ -21,22 +16,16 @@ const tendIntervalMs = 2_000
 /** A flush slows forks of memory that was just saved, so it waits up to this long. */
 const flushIntervalMs = 30_000
 
-interface SupervisorOptions extends ProbeHost {
+interface SupervisorOptions
+  extends ProbeHost, Pick<Machine, 'cgroups' | 'pool' | 'network' | 'inventory' | 'lazy' | 'lxcfs' | 'log'> {
   names: HostNames
   hostd: ProbeHost['hostd'] & HostTool
-  cgroups: Cgroups
-  pool: DiskPool
-  network: Network
-  inventory: Inventory
   running: RunningSandboxes
-  lazy: LazyMemory
-  lxcfs: Lxcfs
   /** Serialise work on one sandbox, by its id. */
   locks: KeyedMutex
   livenessTimes: LivenessTimes
   /** Called for each sandbox that has ended by itself. */
   onExit: (exit: SandboxExit) => void
-  log: (message: string) => void
 }
 
 /**

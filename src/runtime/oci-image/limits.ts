@@ -1,48 +1,34 @@
 import { ServiceError } from '../../errors.ts'
-import type { WorkLimits } from '../cgroups/work-groups.ts'
-
-/** Bounds of one import. */
-export interface ImageLimits {
-  /** Bytes of an archive, or of the compressed layers from a registry. */
-  downloadBytesMax: number
-  /** Bytes of all layers, uncompressed. */
-  bytesMax: number
-  /** Entries of all layers. Each takes an inode number, see `InodeTemplates`. */
-  filesMax: number
-  /** Names in a path. */
-  depthMax: number
-  layersMax: number
-  /** Bytes of a manifest or a configuration. */
-  manifestBytesMax: number
-  /** Timeout of an answer about a manifest. */
-  answerMs: number
-  /** An archive or a download is given up after this time with less than `bytesPerSecondMin`. */
-  stallMs: number
-  bytesPerSecondMin: number
-  /** Timeout of a download, and of the unpacking of a layer. */
-  stepMs: number
-  /** What the programs that fetch and unpack one image may use. */
-  work: WorkLimits
-  /** Imports that unpack at a time. Others wait. */
-  importsAtOnce: number
-}
 
 const gibibyte = 1024 ** 3
 
-export const defaultImageLimits: ImageLimits = {
+/** Bounds of one import. */
+export const defaultImageLimits = {
+  /** Bytes of an archive, or of the compressed layers from a registry. */
   downloadBytesMax: 8 * gibibyte,
+  /** Bytes of all layers, uncompressed. */
   bytesMax: 16 * gibibyte,
+  /** Entries of all layers. Each takes an inode number, see `InodeTemplates`. */
   filesMax: 500_000,
+  /** Names in a path. */
   depthMax: 100,
   layersMax: 127,
+  /** Bytes of a manifest or a configuration. */
   manifestBytesMax: 4 * 1024 ** 2,
+  /** Timeout of an answer about a manifest. */
   answerMs: 30_000,
+  /** An archive or a download is given up after this time with less than `bytesPerSecondMin`. */
   stallMs: 60_000,
   bytesPerSecondMin: 32 * 1024,
+  /** Timeout of a download, and of the unpacking of a layer. */
   stepMs: 30 * 60_000,
+  /** What the programs that fetch and unpack one image may use. */
   work: { memoryBytes: gibibyte, processors: 1, processes: 256 },
+  /** Imports that unpack at a time. Others wait. */
   importsAtOnce: 2,
 }
+
+export type ImageLimits = typeof defaultImageLimits
 
 /** How many bytes must come in `stallMs`. */
 export function leastBytes({ stallMs, bytesPerSecondMin }: ImageLimits): number {

@@ -9,7 +9,7 @@ import { eventually } from '../../lib/testing/eventually.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
 import type { CreateSession } from '../api.ts'
 import type { SessionConfig } from '../config.ts'
-import { createSessionService, type RunningSessionService } from '../service.ts'
+import { Sessions } from '../service.ts'
 import type { Session, StreamEvent } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 import { FakeSandboxes } from './fake-sandboxes.ts'
@@ -43,15 +43,15 @@ export class World {
   bus = directBus()
   store: SessionStore
   sandboxes = new FakeSandboxes(this.bus)
-  #running: RunningSessionService[] = []
+  #running: Sessions[] = []
 
   constructor(store: SessionStore = emptySessionStore()) {
     this.store = store
   }
 
   /** One that will die cannot be closed. */
-  serve(config: Partial<SessionConfig> = {}, wrap: Wrap = (port) => port, dying = false): RunningSessionService {
-    const service = createSessionService({
+  serve(config: Partial<SessionConfig> = {}, wrap: Wrap = (port) => port, dying = false): Sessions {
+    const service = new Sessions({
       store: wrap(this.store),
       sandboxes: wrap<SandboxService>(this.sandboxes.service()),
       bus: this.bus,
@@ -92,14 +92,14 @@ export class World {
   }
 
   /** Creates a session and waits until it has answered its prompt. */
-  async idle(service: RunningSessionService): Promise<Session> {
+  async idle(service: Sessions): Promise<Session> {
     const { session } = await service.create(orgId, simple)
     await this.until(session.id, 'idle')
     return (await this.store.session(session.id))!
   }
 
   /** Sends a message and waits until the session is idle. */
-  async turn(service: RunningSessionService, sessionId: string, message: string): Promise<void> {
+  async turn(service: Sessions, sessionId: string, message: string): Promise<void> {
     await service.sendMessage(orgId, sessionId, { message, userId: 'u1' })
     await this.until(sessionId, 'idle')
   }
