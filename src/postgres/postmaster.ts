@@ -8,6 +8,7 @@ import { adminUrl, withClient } from './address.ts'
 import type { Binaries } from './binaries.ts'
 import { confined, shownFolder, type Surroundings } from './confinement.ts'
 import { programEnvironment, reasonIn } from './programs.ts'
+import { socketPort } from './settings.ts'
 
 /** How long a postmaster may say nothing at all. A recovery after a crash reports its progress. */
 const silenceMsMax = 60_000
@@ -76,9 +77,11 @@ export interface PostmasterOptions extends Surroundings {
 /** Starts the first process of a cluster and waits until it takes connections. Returns its pid. Throws `unavailable` with its reason. */
 export async function startPostmaster(options: PostmasterOptions): Promise<number> {
   const { folder, socketDir, binaries, group, signal, logFile = `${folder}.log` } = options
-  // PostgreSQL does not start when another process has the pid in this file by now.
-  if ((await runningPostmaster(folder, socketDir)) === undefined)
-    await rm(join(folder, 'postmaster.pid'), { force: true })
+  if ((await runningPostmaster(folder, socketDir)) === undefined) {
+    // PostgreSQL does not start while the pid in one of them is that of another process, or of a killed postmaster that nobody has waited for.
+    const left = [join(folder, 'postmaster.pid'), join(socketDir, `.s.PGSQL.${socketPort}.lock`)]
+    await Promise.all(left.map((file) => rm(file, { force: true })))
+  }
   // Sessions of a killed postmaster notice its end a moment later, and would prevent the next start.
   const groupFolders = await group?.open()
   await using log = await openLog(logFile)

@@ -56,12 +56,17 @@ test('cluster: a file that is damaged, or that it cannot read, is told with what
   await valuesOf((await start()).databaseUrl, 'select 1')
 })
 
-test('cluster: a pid file that a crash of the machine left does not keep it from starting, whoever has the pid now', async (t) => {
-  const { start, folder } = await makePlace(t)
+test('cluster: pid files that a crash left do not keep it from starting, whoever has the pid now', async (t) => {
+  const { start, folder, socketDir } = await makePlace(t)
   const first = await start()
   const text = await readFile(`${folder}/postmaster.pid`, 'utf8')
+  const socketLock = `${socketDir}/.s.PGSQL.5432.lock`
+  const lockText = await readFile(socketLock, 'utf8')
   await first.stop()
   await writeFile(`${folder}/postmaster.pid`, text.replace(/^\d+/, String(process.pid)))
+  // The socket's folder stays where the server was killed too.
+  await mkdir(socketDir, { mode: 0o700 })
+  await writeFile(socketLock, lockText.replace(/^\d+/, String(process.pid)))
   const cluster = await start()
   assert.notEqual(await pidOf(folder), process.pid)
   await valuesOf(cluster.databaseUrl, 'select 1')
