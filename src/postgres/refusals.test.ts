@@ -1,6 +1,6 @@
 /** Faults that a start refuses, with the remedy and without erasing anything, and faults in spite of which it starts. */
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { chown, cp, mkdir, mkdtemp, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -62,13 +62,17 @@ test('cluster: pid files that a crash left do not keep it from starting, whoever
   const text = await readFile(`${folder}/postmaster.pid`, 'utf8')
   const socketLock = `${socketDir}/.s.PGSQL.5432.lock`
   const lockText = await readFile(socketLock, 'utf8')
+  const { uid } = await stat(folder)
   await first.stop()
-  await writeFile(`${folder}/postmaster.pid`, text.replace(/^\d+/, String(process.pid)))
+  // PostgreSQL asks for the processes of its own user alone.
+  const other = spawn('setpriv', [`--reuid=${uid}`, '--clear-groups', 'sleep', '60'])
+  t.after(() => other.kill())
+  await writeFile(`${folder}/postmaster.pid`, text.replace(/^\d+/, String(other.pid)))
   // The socket's folder stays where the server was killed too.
   await mkdir(socketDir, { mode: 0o700 })
-  await writeFile(socketLock, lockText.replace(/^\d+/, String(process.pid)))
+  await writeFile(socketLock, lockText.replace(/^\d+/, String(other.pid)))
   const cluster = await start()
-  assert.notEqual(await pidOf(folder), process.pid)
+  assert.notEqual(await pidOf(folder), other.pid)
   await valuesOf(cluster.databaseUrl, 'select 1')
   await cluster.stop()
   for (const damaged of ['', 'x\n', '-1\n', `99999999999999999999\n`]) {
