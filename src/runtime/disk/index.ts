@@ -16,6 +16,7 @@ import { shrinkToSpare, spareBytes } from './compaction.ts'
 import { backupsFolder, importsFolder, memoryFolder, templatesFolder } from './folders.ts'
 import { deviceOf, isMounted, isReadOnly, mountsBelow, readOnlyReason, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
+import { readSuperblock } from './superblock.ts'
 
 export * from './folders.ts'
 export { deviceOf, isMounted, mountOf, mountsBelow, unmountBelow } from './mounts.ts'
@@ -38,8 +39,6 @@ const abandonTimeoutMs = 60_000
 const abandonPollMs = 50
 /** Ends with the format number of pools. Each change that an older or a newer server would misread raises it. */
 export const poolLabel = 'atoll 1'
-/** Where btrfs has its label (`struct btrfs_super_block` at 64 KiB), ended by a zero. */
-const label = { at: 65_536 + 0x12b, bytes: 256 }
 
 export interface DiskPoolOptions {
   hostd: HostTool
@@ -99,7 +98,7 @@ export class DiskPool {
         )
       }
       await this.#options.hostd.run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
-      this.#quota = await Quota.of(mountDir, this.#options.hostd.run)
+      this.#quota = new Quota(mountDir, (await readSuperblock(imageFile)).uuid, this.#options.hostd.run)
       await this.#quota.keepCounting()
       for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder, backupsFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
@@ -317,9 +316,7 @@ export class DiskPool {
 
 /** Throws `unavailable` for a pool of another format. A file that is no pool passes, as the mount says more about it. */
 async function assertLabel(imageFile: string): Promise<void> {
-  await using file = await open(imageFile)
-  const { buffer, bytesRead } = await file.read(Buffer.alloc(label.bytes), 0, label.bytes, label.at)
-  const found = buffer.toString('latin1', 0, bytesRead).split('\0', 1)[0]!
+  const { label: found } = await readSuperblock(imageFile)
   if (found === poolLabel || !found.startsWith('atoll')) return
   const whose = found === 'atoll' ? 'a version of Atoll before 0.1.0' : 'another version of Atoll'
   const what = `the disk pool ${imageFile} has the format '${found}' of ${whose}, and this version reads '${poolLabel}'`

@@ -24,16 +24,12 @@ export class Quota {
   #ids = new Map<string, string>()
   #listedAt = -Infinity
 
-  private constructor(mountDir: string, uuid: string, run: Run) {
+  /** `uuid` is that of the file system. */
+  constructor(mountDir: string, uuid: string, run: Run) {
     this.#run = run
     this.#mountDir = mountDir
     this.fileSystem = `/sys/fs/btrfs/${uuid}`
     this.#folder = `${this.fileSystem}/qgroups`
-  }
-
-  static async of(mountDir: string, run: Run): Promise<Quota> {
-    const shown = await run(['btrfs', 'filesystem', 'show', mountDir])
-    return new Quota(mountDir, /uuid: ([0-9a-f-]{36})/.exec(shown)?.[1] ?? '', run)
   }
 
   /**
