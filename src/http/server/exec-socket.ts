@@ -7,16 +7,8 @@ import { asServiceError } from './errors.ts'
 import { assertLeastRate } from './least-rate.ts'
 import { onceClosed } from './once-closed.ts'
 import type { Call, WebSocketLike } from './route.ts'
-import { socketCaps, socketsKey, type Streams } from './streams.ts'
+import { socketCaps, type Streams } from './streams.ts'
 
-/** Output stays in the sandbox while more than this is unsent to one client. */
-const unsentBytesMax = 1024 * 1024
-/** The same for all clients of an organisation, each of which has an equal part. */
-const unsentOfOrganisationBytesMax = 64 * 1024 * 1024
-/** The part of a client is never smaller. */
-const unsentBytesMin = 64 * 1024
-/** Bounds unsent messages too: a million tiny ones cost more than their bytes. */
-const unsentMessagesMax = 1024
 /**
  * A client that answers none of `unansweredMax` pings is gone; its attachment must not keep the sandbox awake. A client that does not read
  * gets no ping before the unsent output. The guest drops its attachment, and the client has an hour to read what was sent, and the reason.
@@ -47,7 +39,6 @@ type Carry = (socket: WebSocketLike, attachment: Attachment, context: CarryConte
 export interface CarryContext {
   streams: Streams
   log: Log
-  orgId: string
 }
 
 /** Attaches to a process before the upgrade, so that an error is an ordinary HTTP answer. */
@@ -73,7 +64,7 @@ export async function attach(
   onceClosed(request.raw.socket, () => attachment.close())
   return (socket) => {
     boundMessages(request.raw.socket, socket, unfinishedMessages, orgId)
-    carryBy(socket, attachment, { streams, log: deps.log, orgId })
+    carryBy(socket, attachment, { streams, log: deps.log })
   }
 }
 
@@ -124,12 +115,7 @@ interface Framing extends SocketInput {
 }
 
 /** Connects a client with a process until either ends. Neither side is read faster than the other takes. */
-function carry(
-  socket: WebSocketLike,
-  attachment: Attachment,
-  { streams, log, orgId }: CarryContext,
-  framing: Framing,
-): void {
+function carry(socket: WebSocketLike, attachment: Attachment, { streams, log }: CarryContext, framing: Framing): void {
   const leave = () => {
     attachment.close({ comesBack: true })
     socket.close(closed.goingAway, 'the server is going away')
@@ -147,11 +133,7 @@ function carry(
     // A process that has ended takes no input; its exit frame tells the client.
     take: (input) => framing.take(input).catch((error: unknown) => log.debug({ err: error }, 'input was not taken')),
   })
-  const unsentMax = () => {
-    const part = unsentOfOrganisationBytesMax / streams.openOf(socketsKey(orgId))
-    return Math.max(unsentBytesMin, Math.min(unsentBytesMax, part))
-  }
-  sendOutput(socket, attachment, framing, unsentMax).then(
+  sendOutput(socket, attachment, framing).then(
     (exitCode) => {
       socket.close(closed.normally, exitCode === undefined ? undefined : framing.reason?.(exitCode))
     },
@@ -163,28 +145,24 @@ function carry(
   )
 }
 
-/** Sends all output before it returns or throws. Returns the exit status; undefined if the process has not ended. */
+/**
+ * Sends all output before it returns or throws. Returns the exit status; undefined if the process has not ended. The next event confirms the
+ * one before to the guest, which may then drop it. So output stays in the sandbox until the kernel has taken what was sent: what a killed server
+ * holds itself would be lost.
+ */
 async function sendOutput(
   socket: WebSocketLike,
   attachment: Attachment,
   framing: Framing,
-  unsentMax: () => number,
 ): Promise<number | undefined> {
-  let unsentMessages = 0
   let sent = Promise.resolve()
   try {
     for await (const event of attachment) {
       if (socket.readyState !== socket.OPEN) return undefined
       const data = framing.encode(event)
       if (data !== undefined) {
-        unsentMessages++
-        sent = new Promise<void>((resolve) => {
-          socket.send(data, { binary: true }, () => {
-            unsentMessages--
-            resolve()
-          })
-        })
-        if (socket.bufferedAmount > unsentMax() || unsentMessages > unsentMessagesMax) await sent
+        sent = new Promise<void>((resolve) => socket.send(data, { binary: true }, () => resolve()))
+        if (socket.bufferedAmount > 0) await sent
       }
       if (event.type === 'exit') return event.exitCode
     }

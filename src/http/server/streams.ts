@@ -62,11 +62,6 @@ export class Streams {
     return this.#open[kind]
   }
 
-  /** Open streams with this key. */
-  openOf(key: string): number {
-    return this.#openByKey.get(key) ?? 0
-  }
-
   drain(): void {
     this.#drain.abort()
   }
@@ -99,7 +94,7 @@ export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: s
   ]
 }
 
-export function socketsKey(orgId: string): string {
+function socketsKey(orgId: string): string {
   return `sockets of ${orgId}`
 }
 
