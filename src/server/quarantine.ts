@@ -2,7 +2,7 @@
  * `npm run quarantine -- list | restore <id> | remove <id> | remove --all`: handles items that a start has quarantined because no database
  * row or readable record belongs to them. `list` works at any time; the other commands need a stopped server and its environment.
  */
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ServiceError } from '../errors.ts'
 import {
   ociRuntimes,
   openOfflineQuarantine,
@@ -13,8 +13,9 @@ import {
 } from '../runtime/index.ts'
 import { readmitCheckpoint, readmitSandbox } from '../sandbox/index.ts'
 import type { Store } from '../store/index.ts'
-import { ConfigError, readConfig, type Config } from './config.ts'
+import { readConfig, type Config } from './config.ts'
 import { lockStopped, openOwnStore } from './installation.ts'
+import { runProgramOfOperator } from './operator-program.ts'
 
 const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
 const all = '--all'
@@ -108,10 +109,4 @@ function day(date: Date): string {
   return date.toISOString().slice(0, 10)
 }
 
-try {
-  process.exitCode = await main(process.argv.slice(2))
-} catch (error) {
-  const isTold = error instanceof ConfigError || isServiceError(error)
-  console.error(`quarantine: ${isTold ? error.message : String((error as Error).stack)}`)
-  process.exitCode = isTold ? 2 : 1
-}
+await runProgramOfOperator('quarantine', main)

@@ -2,11 +2,12 @@
  * `npm run db:upgrade`: moves the private database to the newest PostgreSQL that is installed. It needs a stopped server and its
  * environment, and may be killed and repeated at any moment.
  */
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ServiceError } from '../errors.ts'
 import { upgradeCluster } from '../postgres/index.ts'
 import { clusterPlace } from './cluster.ts'
-import { ConfigError, readConfig } from './config.ts'
+import { readConfig } from './config.ts'
 import { lockStopped } from './installation.ts'
+import { runProgramOfOperator } from './operator-program.ts'
 
 const log = {
   debug: () => undefined,
@@ -15,7 +16,7 @@ const log = {
   error: (_facts: object, message: string) => console.error(message),
 }
 
-async function main(words: readonly string[]): Promise<void> {
+async function main(words: readonly string[]): Promise<number> {
   if (words.length > 0) throw new ServiceError('invalid_request', 'usage: npm run db:upgrade (it takes no arguments)')
   const { dataDir, databaseUrl, limits } = readConfig(process.env)
   if (databaseUrl !== undefined) {
@@ -31,18 +32,12 @@ async function main(words: readonly string[]): Promise<void> {
   const upgrade = await upgradeCluster({ ...(await clusterPlace(dataDir, limits.database)), log, say })
   if (upgrade === undefined) {
     console.log('the database is of the newest PostgreSQL that is installed; nothing is to be done')
-    return
+    return 0
   }
   const { from, to, former } = upgrade
   console.log(`The database is now one of PostgreSQL ${to}. Start the server.`)
   console.log(`That of PostgreSQL ${from} is kept in ${former}: remove it once all is well (rm -r ${former}).`)
+  return 0
 }
 
-process.umask(0o022)
-try {
-  await main(process.argv.slice(2))
-} catch (error) {
-  const isTold = error instanceof ConfigError || isServiceError(error)
-  console.error(`db:upgrade: ${isTold ? error.message : String((error as Error).stack)}`)
-  process.exitCode = isTold ? 2 : 1
-}
+await runProgramOfOperator('db:upgrade', main)

@@ -16,7 +16,7 @@ import { BackupConnection } from './connection.ts'
 import { BackupFolder, SourceError } from './folder.ts'
 import { formatNumber, type Manifest } from './manifest.ts'
 import { StreamPlan } from './plan.ts'
-import { runProgramOfOperator } from './program.ts'
+import { runProgramOfOperator } from '../operator-program.ts'
 import type { CutAnswer } from './wire.ts'
 
 const usage = 'usage: npm run backup DIR, or npm run backup -- --forget'

@@ -14,7 +14,7 @@ import { extractFiles, extractImage } from './archives.ts'
 import { BackupFolder } from './folder.ts'
 import type { Manifest } from './manifest.ts'
 import { receiveOrder } from './plan.ts'
-import { runProgramOfOperator } from './program.ts'
+import { runProgramOfOperator } from '../operator-program.ts'
 
 const usage = 'usage: npm run restore DIR'
 const syncTimeoutMs = 3_600_000

@@ -1,5 +1,5 @@
-import { isServiceError } from '../../errors.ts'
-import { ConfigError } from '../config.ts'
+import { isServiceError } from '../errors.ts'
+import { ConfigError } from './config.ts'
 
 /** Runs a command of the operator. Known errors are printed without a trace, with status 2. */
 export async function runProgramOfOperator(
