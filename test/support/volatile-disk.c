@@ -204,18 +204,11 @@ static void do_flush(const struct fuse_in_header *in)
 static void serve(const struct fuse_in_header *in)
 {
 	const void *body = in + 1;
-	const struct fuse_open_out opened = { .open_flags = FOPEN_KEEP_CACHE };
 
 	switch (in->opcode) {
-	case FUSE_INIT:
-		reply_init(in);
-		break;
 	case FUSE_GETATTR:
 	case FUSE_SETATTR:
 		reply_attributes(in);
-		break;
-	case FUSE_OPEN:
-		reply(in, 0, &opened, sizeof(opened));
 		break;
 	case FUSE_READ:
 		do_read(in, body);
@@ -226,18 +219,9 @@ static void serve(const struct fuse_in_header *in)
 	case FUSE_FSYNC:
 		do_flush(in);
 		break;
-	case FUSE_FLUSH:
-	case FUSE_RELEASE:
-		reply(in, 0, NULL, 0);
-		break;
-	case FUSE_FORGET:
-	case FUSE_BATCH_FORGET:
-	case FUSE_INTERRUPT:
-		/* They want no answer. */
-		break;
 	default:
-		/* Among them fallocate: the kernel writes zeros instead. */
-		reply(in, ENOSYS, NULL, 0);
+		/* ENOSYS to fallocate: the kernel writes zeros instead. */
+		reply_alike(in);
 	}
 }
 

@@ -50,8 +50,8 @@ export interface CriuFault {
 /** Causes that lie in the machine, or in our scripts and daemons, and not in what was saved. */
 const passing =
   /No space left|Disk quota exceeded|Cannot allocate memory|Resource temporarily unavailable|Too many open files|Connection refused|action script|uffd/i
-/** Errors that only follow from another and name no cause. */
-const followUp = /exited, status=|FAILED|RLIMIT_NOFILE for self/
+/** Errors of a CRIU log that only follow from another and name no cause. */
+export const followUp = /exited, status=|FAILED|RLIMIT_NOFILE for self/
 
 /** Why CRIU gave up, from the log that it left in `file`. */
 export async function faultOf(file: string, hostFolders: readonly string[]): Promise<CriuFault> {

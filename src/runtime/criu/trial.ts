@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { defined } from '../../lib/defined.ts'
 import { CommandError, run } from '../command.ts'
 import { criuOptions } from './dump.ts'
+import { followUp } from './reason.ts'
 import { exists } from '../exists.ts'
 import { isAlive, type ProcessIdentity } from '../process.ts'
 import { runcCommand, runcFault, runcState } from '../oci/runc.ts'
@@ -204,5 +205,5 @@ async function until(condition: () => boolean | Promise<boolean>, failure: strin
 /** The first error of a CRIU log that names a cause; the last ones only repeat that CRIU failed. */
 export function firstCause(log: string): string | undefined {
   const errors = [...log.matchAll(/Error \(([^)]*)\): (.*)$/gm)].map((match) => `${match[2]} (${match[1]})`)
-  return errors.find((error) => !/exited, status=|FAILED|RLIMIT_NOFILE for self/.test(error)) ?? errors.at(-1)
+  return errors.find((error) => !followUp.test(error)) ?? errors.at(-1)
 }

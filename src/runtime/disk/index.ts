@@ -69,7 +69,8 @@ export class DiskPool {
     const { imageFile, mountDir, bytes } = this.#options
     try {
       if (!(await exists(imageFile))) await this.#format()
-      await assertLabel(imageFile)
+      const { uuid, label } = await readSuperblock(imageFile)
+      assertLabel(imageFile, label)
       await mkdir(mountDir, { recursive: true, mode: 0o700 })
       if (!(await isMounted(mountDir))) {
         const fileBytes = (bytes ?? 0) + spareBytes
@@ -98,7 +99,7 @@ export class DiskPool {
         )
       }
       await this.#options.hostd.run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
-      this.#quota = new Quota(mountDir, (await readSuperblock(imageFile)).uuid, this.#options.hostd.run)
+      this.#quota = new Quota(mountDir, uuid, this.#options.hostd.run)
       await this.#quota.keepCounting()
       for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder, backupsFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
@@ -315,8 +316,7 @@ export class DiskPool {
 }
 
 /** Throws `unavailable` for a pool of another format. A file that is no pool passes, as the mount says more about it. */
-async function assertLabel(imageFile: string): Promise<void> {
-  const { label: found } = await readSuperblock(imageFile)
+function assertLabel(imageFile: string, found: string): void {
   if (found === poolLabel || !found.startsWith('atoll')) return
   const whose = found === 'atoll' ? 'a version of Atoll before 0.1.0' : 'another version of Atoll'
   const what = `the disk pool ${imageFile} has the format '${found}' of ${whose}, and this version reads '${poolLabel}'`
