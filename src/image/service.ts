@@ -45,7 +45,7 @@ const usedEveryMs = 60_000
 
 /**
  * Images of an organisation: built once for each content, kept as checkpoints. `rows.ts` finds or makes the row of
- * a request, `recorded-builds.ts` writes the end of its build there. See docs/use/images.md.
+ * a request, `recorded-builds.ts` writes the end of its build there. See docs/internals/images.md.
  */
 export class Images {
   readonly uploads: ArchiveUploads

@@ -6,7 +6,7 @@ import { messageId, shortText, streamEventSchema } from './stream-events.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
- * standard output, one UTF-8 object per line. `docs/use/agent.md` describes the life cycle and what repeats mean.
+ * standard output, one UTF-8 object per line. `docs/internals/agent.md` describes the life cycle and what repeats mean.
  *
  * Order. The server sends `configure` once per process, then one `message` at a time: the next one after the
  * `turn_complete` of the one before. Per message the agent answers `turn_started`, any number of `assistant`,

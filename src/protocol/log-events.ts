@@ -1,5 +1,5 @@
 /**
- * What the log of an organisation says: the closed list of types, each with its data, and the envelope. `docs/internals/events.md` says when each is
+ * What the log of an organisation says: the closed list of types, each with its data, and the envelope. `docs/use/events.md` says when each is
  * written.
  */
 import { z } from 'zod'
@@ -114,7 +114,7 @@ export const logEvent = z
     subject: text('Id of what has changed'),
     actor: logActor.describe('Who has asked for it'),
     cause: z.enum(logCauses).describe('What has led to it'),
-    data: z.looseObject({}).describe('Facts by type, see docs/internals/events.md'),
+    data: z.looseObject({}).describe('Facts by type, see docs/use/events.md'),
   })
   .meta({ id: 'Event', description: 'A change of state' })
 

@@ -112,7 +112,7 @@ function typesOf(pattern: string): LogEventType[] {
   if (matches.length > 0) return matches
   throw new ServiceError(
     'invalid_request',
-    `type ${JSON.stringify(wanted.slice(0, 80))} is not known: see docs/internals/events.md`,
+    `type ${JSON.stringify(wanted.slice(0, 80))} is not known: see docs/use/events.md`,
     {
       details: { field: 'type' },
     },
