@@ -1,3 +1,3 @@
 export { mcpServer } from './server.ts'
-export type { Tool } from './tool.ts'
+export type { Addresses, Tool } from './tool.ts'
 export { chosenTools } from './tools/index.ts'

@@ -1,6 +1,6 @@
 import { McpServer } from '@modelcontextprotocol/server'
 import { type Atoll, AtollError } from '../../sdk/src/index.ts'
-import type { Tool } from './tool.ts'
+import type { Addresses, Tool } from './tool.ts'
 
 /** A client gets no more progress than it can show. */
 const progressIntervalMs = 200
@@ -9,7 +9,7 @@ const progressLengthMax = 500
 const instructions = `Atoll runs isolated Linux machines (sandboxes) and AI agents in them. Ids come from sandbox_create, checkpoint, fork and session_start. A sandbox that is not used sleeps and wakes by itself.`
 
 /** An MCP server whose tools call one Atoll server. */
-export function mcpServer(client: Atoll, tools: readonly Tool[], version: string): McpServer {
+export function mcpServer(client: Atoll, tools: readonly Tool[], version: string, addresses: Addresses): McpServer {
   const server = new McpServer({ name: 'atoll', title: 'Atoll', version }, { instructions })
   for (const tool of tools) {
     const { name, title, description, input, output, hints } = tool
@@ -20,7 +20,7 @@ export function mcpServer(client: Atoll, tools: readonly Tool[], version: string
         notify({ method: 'notifications/progress', params }),
       )
       try {
-        const result = await tool.run(args as never, { client, signal, progress })
+        const result = await tool.run(args as never, { client, addresses, signal, progress })
         return { content: [{ type: 'text', text: JSON.stringify(result) }], structuredContent: result }
       } catch (error) {
         // The model reads it and may correct its call.

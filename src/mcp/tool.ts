@@ -1,9 +1,18 @@
-import type { z } from 'zod'
+import { z } from 'zod'
 import type { Atoll } from '../../sdk/src/index.ts'
+
+/** Where the client of MCP and the previews are, so that a URL that it gets is one that it can open. */
+export interface Addresses {
+  /** Where the client reaches the API. */
+  api: string
+  /** Protocol, host and port of previews; undefined where only the server knows its protocol. */
+  preview?: string | undefined
+}
 
 /** What a tool may use while it works for one call. */
 export interface ToolContext {
   client: Atoll
+  addresses: Addresses
   /** Aborts when the caller cancels or has gone. */
   signal: AbortSignal
   /** Tells a caller that asked for it how far the work is. */
@@ -45,7 +54,7 @@ function hints(some: Partial<ToolHints>): ToolHints {
   return { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: false, ...some }
 }
 
-/** Types `run` by the schemas. */
+/** Types `run` by the schemas. An argument that the tool does not have is refused with those that it has, so that a model corrects itself. */
 export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(
   spec: Omit<Tool, 'input' | 'output' | 'run'> & {
     input: Input
@@ -53,5 +62,10 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(
     run(args: z.output<Input>, context: ToolContext): Promise<z.input<Output>>
   },
 ): Tool {
-  return spec
+  const names = Object.keys(spec.input.shape)
+  const error = ({ code, keys = [] }: { code?: string; keys?: unknown }) =>
+    code === 'unrecognized_keys'
+      ? `there is no argument ${[keys].flat().join(', ')}; there are ${names.join(', ')}`
+      : undefined
+  return { ...spec, input: z.strictObject(spec.input.shape, { error: error as z.core.$ZodErrorMap }) }
 }

@@ -226,7 +226,12 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
         ],
         log,
       }),
-      mcp: createMcp({ url: () => ownUrl(config.listen), version: ownVersion(), log }),
+      mcp: createMcp({
+        url: () => ownUrl(config.listen),
+        previewUrl: config.previewUrl.origin,
+        version: ownVersion(),
+        log,
+      }),
       config: {
         ...defined({ publicUrl: config.publicUrl }),
         previewUrl: config.previewUrl.origin,

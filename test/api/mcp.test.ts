@@ -43,18 +43,9 @@ async function refusal(client: Client, name: string, args: Record<string, unknow
   return (content as { text: string }[]).map(({ text }) => text).join('\n')
 }
 
-test('tools: ten by default, each with a schema, a result, hints and a short text', async (t) => {
+test('tools: ten by default, which can end what they make, each with a schema, a result, hints and a short text', async (t) => {
   const { tools } = await (await connect(t)).listTools()
-  const names = [
-    'checkpoint',
-    'expose_port',
-    'fork',
-    'list_files',
-    'read_file',
-    'run',
-    'sandbox_create',
-    'session_send',
-  ]
+  const names = ['checkpoint', 'delete', 'expose_port', 'fork', 'read_file', 'run', 'sandbox_create', 'session_send']
   assert.deepEqual(tools.map(({ name }) => name).toSorted(), [...names, 'session_start', 'write_file'])
   for (const { name, title, description = '', inputSchema, outputSchema, annotations = {} } of tools) {
     assert.ok(title, name)
@@ -72,7 +63,7 @@ test('tools: chosen by name and by beginning; one that is none is refused', asyn
   assert.ok(some.tools.every(({ name }) => name === 'run' || name.startsWith('session_')))
   assert.ok(some.tools.length > 5)
   const all = await (await connect(t, { tools: 'all' })).listTools()
-  assert.ok(all.tools.some(({ name }) => name === 'sandbox_delete'))
+  assert.ok(all.tools.some(({ name }) => name === 'sandbox_hibernate'))
   const { status, body } = await world.api.post('/mcp?tools=run,nothing', {})
   assert.deepEqual([status, body.field], [400, 'tools'])
 })
@@ -95,11 +86,15 @@ test('sandbox: create, run, files, a URL and the end', async (t) => {
   await call(client, 'run', { sandbox_id, command: `chmod 600 '${path}'` })
   assert.match(await refusal(client, 'read_file', { sandbox_id, path, user: 'nobody' }), /^forbidden: /)
   await call(client, 'read_file', { sandbox_id, path, user: 'root' })
-  const { url } = await call(client, 'expose_port', { sandbox_id, port: 3000 })
-  assert.match(String(url), new RegExp(`^http://${sandbox_id}-p3000\\.`))
+  const quiet = await call(client, 'expose_port', { sandbox_id, port: 3000 })
+  assert.match(String(quiet['url']), new RegExp(`^http://${sandbox_id}-p3000\\.`))
+  assert.deepEqual(
+    [quiet['listening'], String(quiet['note'])],
+    [false, 'Nothing listens on port 3000 yet: start a server there, in the background.'],
+  )
   const { sandboxes } = await call(client, 'sandbox_list', { status: 'running' })
   assert.ok((sandboxes as { sandbox_id: string }[]).some((one) => one.sandbox_id === sandbox_id))
-  await call(client, 'sandbox_delete', { sandbox_id })
+  assert.deepEqual(await call(client, 'delete', { sandbox_id }), { deleted: [sandbox_id] })
   assert.match(await refusal(client, 'run', { sandbox_id, command: 'true' }), /^sandbox_stopped: /)
 })
 
@@ -134,17 +129,36 @@ for (const mode of ['legacy', 'auto'] as const) {
     await other.close()
     await lost
     while (await runs());
-    if (mode === 'legacy') return
-    // Over HTTP a client of 2025 has no connection by which a cancellation would find its request.
     const controller = new AbortController()
     const { signal } = controller
     const cancelled = assert.rejects(client.callTool({ name: 'run', arguments: args }, { signal }))
     while (!(await runs()));
+    // Another client, whose requests have the same ids, cancels its own alone.
+    await cancelOf(t, mode)
+    assert.ok(await runs())
     controller.abort()
     await cancelled
     while (await runs());
   })
 }
+
+/** Makes as many requests as the tests have open by then, and cancels each. */
+async function cancelOf(t: TestContext, mode: 'legacy' | 'auto'): Promise<void> {
+  const client = await connect(t, { mode })
+  for (let request = 0; request < 20; request += 1) {
+    const controller = new AbortController()
+    const asked = client.callTool({ name: 'session_send', arguments: {} }, { signal: controller.signal })
+    controller.abort()
+    await assert.rejects(asked)
+  }
+}
+
+test('arguments: one that a tool does not have is refused, with those that it has', async (t) => {
+  const client = await connect(t)
+  const words = await refusal(client, 'sandbox_create', { templat: 'python' })
+  assert.match(words, /there is no argument templat; there are template, ttl_seconds/)
+  assert.match(await refusal(client, 'delete', {}), /sandbox_id, session_id and checkpoint_id/)
+})
 
 test('errors: the model reads what was wrong; a wrong key and another organisation see nothing', async (t) => {
   const client = await connect(t)

@@ -119,7 +119,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
         ...(options.edge === undefined ? {} : { edge: options.edge }),
         ...(options.apiKey === undefined ? {} : { apiKeyHashes: [sha256(options.apiKey)] }),
       }),
-      mcp: createMcp({ url: () => origin, version: 'test', log }),
+      mcp: createMcp({ url: () => origin, previewUrl: `http://${previewHost}`, version: 'test', log }),
       config: {
         ...(publicUrl === undefined ? {} : { publicUrl }),
         previewUrl: `http://${previewHost}`,

@@ -27,7 +27,7 @@ export function addMcp(program: Command): void {
       const tools = toolsOf(flags.tools)
       const running = new Set<Promise<unknown>>()
       const followed = tools.map((tool) => follow(tool, running))
-      const handle = serveStdio(() => mcpServer(client, followed, ownVersion()), {
+      const handle = serveStdio(() => mcpServer(client, followed, ownVersion(), { api: client.url }), {
         onerror: (error) => note(error.message),
       })
       // The calls are aborted, and end what they wait for in sandboxes.

@@ -2,6 +2,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import { defined } from '../../lib/defined.ts'
+import { apiOrigin } from '../server/config.ts'
 import { onceClosed } from '../server/once-closed.ts'
 import { routesOf, type Answer, type Call } from '../server/route.ts'
 
@@ -52,7 +53,12 @@ async function serve(
   }
   const { method } = request
   const asked = new Request('http://atoll.internal/mcp', { method, headers, signal: gone.signal })
-  const answer = await deps.mcp(asked, { apiKey: request.caller?.apiKey ?? '', body, ...defined({ tools }) })
+  const answer = await deps.mcp(asked, {
+    apiKey: request.caller?.apiKey ?? '',
+    body,
+    origin: apiOrigin(deps.config, request),
+    ...defined({ tools }),
+  })
   reply.hijack()
   const ours = reply.getHeaders() as Record<string, string>
   reply.raw.writeHead(answer.status, { ...ours, ...Object.fromEntries(answer.headers) })

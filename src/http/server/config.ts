@@ -99,12 +99,12 @@ export interface HostReport {
 }
 
 /**
- * Answers a request of the Model Context Protocol, whose body is parsed already; its tools act with this key. Throws `invalid_request` for a list of tools that names
- * none.
+ * Answers a request of the Model Context Protocol, whose body is parsed already; its tools act with this key. `origin` is the address at which
+ * the client has reached the server. Throws `invalid_request` for a list of tools that names none.
  */
 export type McpPort = (
   request: Request,
-  options: { apiKey: string; body: unknown; tools?: string },
+  options: { apiKey: string; body: unknown; tools?: string; origin: string },
 ) => Promise<Response>
 
 /** Takes requests that are for a preview. `preview/` implements it. */

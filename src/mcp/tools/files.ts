@@ -66,6 +66,9 @@ export const fileTools = [
       return { sandbox_id, path: file, size: bytes.length }
     },
   }),
+]
+
+export const moreFileTools = [
   tool({
     name: 'list_files',
     title: 'List a folder',
@@ -85,9 +88,6 @@ export const fileTools = [
       return { sandbox_id, path: folder, entries: some, ...(some.length < entries.length ? { truncated: true } : {}) }
     },
   }),
-]
-
-export const moreFileTools = [
   tool({
     name: 'make_dir',
     title: 'Make a folder',

@@ -1,10 +1,11 @@
 import type { Tool } from '../tool.ts'
+import { deleteTool } from './delete.ts'
 import { fileTools, moreFileTools } from './files.ts'
 import { moreSandboxTools, sandboxTools } from './sandboxes.ts'
 import { moreSessionTools, sessionTools } from './sessions.ts'
 
 /** The tools of a client that asks for no others. */
-export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...sessionTools]
+export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...sessionTools, deleteTool]
 
 export const allTools: readonly Tool[] = [...defaultTools, ...moreSandboxTools, ...moreFileTools, ...moreSessionTools]
 

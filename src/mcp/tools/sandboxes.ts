@@ -93,13 +93,29 @@ export const sandboxTools = [
   tool({
     name: 'expose_port',
     title: 'Show a port',
-    description: 'Return the public URL of a port on which a server in the sandbox listens.',
+    description: 'Return the URL of a port of a sandbox, and whether a server listens there yet.',
     input: z.object({ sandbox_id: sandboxId, port: z.int().min(1).max(65_535) }),
-    output: z.object({ sandbox_id: z.string(), port: z.int(), url: z.string() }),
+    output: z.object({
+      sandbox_id: z.string(),
+      port: z.int(),
+      url: z.string(),
+      listening: z.boolean(),
+      note: z.string().optional(),
+    }),
     hints: reads,
-    async run({ sandbox_id, port }, { client, signal }) {
+    async run({ sandbox_id, port }, { client, addresses, signal }) {
       const sandbox = await Sandbox.connect(sandbox_id, { client, signal })
-      return { sandbox_id, port, url: sandbox.url(port) }
+      const url = new URL(sandbox.url(port))
+      if (addresses.preview !== undefined) url.protocol = new URL(addresses.preview).protocol
+      const listening = (await sandbox.ports({ signal })).some((one) => one.port === port)
+      const notes = [
+        listening ? [] : [`Nothing listens on port ${port} yet: start a server there, in the background.`],
+        isLoopback(url.href) && !isLoopback(addresses.api)
+          ? [`The URL opens on the machine of the server alone, until its operator sets ATOLL_PREVIEW_URL.`]
+          : [],
+      ].flat()
+      const note = notes.length === 0 ? {} : { note: notes.join(' ') }
+      return { sandbox_id, port, url: url.href, listening, ...note }
     },
   }),
   tool({
@@ -193,17 +209,11 @@ export const moreSandboxTools = [
       return { sandbox_id, checkpoint_id }
     },
   }),
-  tool({
-    name: 'sandbox_delete',
-    title: 'Delete a sandbox',
-    description: 'Stop a sandbox for good. Its checkpoints stay.',
-    input: z.object({ sandbox_id: sandboxId }),
-    output: z.object({ sandbox_id: z.string() }),
-    hints: removes,
-    async run({ sandbox_id }, { client, signal }) {
-      const sandbox = await Sandbox.connect(sandbox_id, { client, signal })
-      await sandbox.delete({ signal })
-      return { sandbox_id }
-    },
-  }),
 ]
+
+/** Whether a name or an address is that of the machine itself. */
+function isLoopback(url: string): boolean {
+  // The client chooses its `Host`.
+  const hostname = URL.parse(url)?.hostname ?? ''
+  return hostname === '[::1]' || /^127\./.test(hostname) || /(^|\.)localhost$/.test(hostname)
+}

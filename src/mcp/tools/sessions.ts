@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { Session, type AgentEvent, type SessionInfo } from '../../../sdk/src/index.ts'
-import { makes, reads, removes, sets, tool, type ToolContext } from '../tool.ts'
+import { makes, reads, sets, tool, type ToolContext } from '../tool.ts'
 import { firstPart } from './common.ts'
 
 const sessionId = z.string().min(1).describe('Such as session_4f9x…')
@@ -119,19 +119,6 @@ export const moreSessionTools = [
       const session = await Session.connect(session_id, { client, signal })
       const fork = await session.fork({ signal })
       return resultOf(await fork.info({ signal }))
-    },
-  }),
-  tool({
-    name: 'session_end',
-    title: 'End a session',
-    description: 'End a session and delete its sandbox.',
-    input: z.object({ session_id: sessionId }),
-    output: z.object({ session_id: z.string() }),
-    hints: removes,
-    async run({ session_id }, { client, signal }) {
-      const session = await Session.connect(session_id, { client, signal })
-      await session.end({ signal })
-      return { session_id }
     },
   }),
 ]

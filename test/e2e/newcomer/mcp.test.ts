@@ -28,7 +28,7 @@ async function call(client: Client, name: string, args: Record<string, unknown>)
 }
 
 test('mcp: from an empty machine to a fork of it, and an agent that answers', async (t) => {
-  const client = await connect(t, '--tools', 'default,sandbox_delete,session_end')
+  const client = await connect(t)
   const { sandbox_id = '' } = await call(client, 'sandbox_create', {})
   await call(client, 'write_file', { sandbox_id, path: '/workspace/index.html', content: '<h1>reefs</h1>' })
   await call(client, 'run', {
@@ -45,7 +45,8 @@ test('mcp: from an empty machine to a fork of it, and an agent that answers', as
     const ran = await call(client, 'run', { sandbox_id: fork, command: 'curl -s http://127.0.0.1:3000/' })
     assert.equal(ran['stdout'], '<h1>reefs</h1>', 'its server runs on')
   }
-  for (const id of [sandbox_id, ...sandbox_ids]) await call(client, 'sandbox_delete', { sandbox_id: id })
+  await call(client, 'delete', { checkpoint_id })
+  for (const id of [sandbox_id, ...sandbox_ids]) await call(client, 'delete', { sandbox_id: id })
   const session = await call(client, 'session_start', { prompt: 'A page about coral reefs', wait_seconds: 60 })
   assert.equal(session['activity'], 'idle')
   assert.match(session['answer'] ?? '', /coral reefs/)
@@ -55,7 +56,7 @@ test('mcp: from an empty machine to a fork of it, and an agent that answers', as
     wait_seconds: 60,
   })
   assert.notEqual(again['answer'], session['answer'])
-  await call(client, 'session_end', { session_id: session['session_id'] })
+  await call(client, 'delete', { session_id: session['session_id'] })
 })
 
 for (const end of ['closes its input', 'ends it', 'kills it'] as const) {
