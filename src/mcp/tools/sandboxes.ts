@@ -215,5 +215,5 @@ export const moreSandboxTools = [
 function isLoopback(url: string): boolean {
   // The client chooses its `Host`.
   const hostname = URL.parse(url)?.hostname ?? ''
-  return hostname === '[::1]' || /^127\./.test(hostname) || /(^|\.)localhost$/.test(hostname)
+  return hostname === '[::1]' || hostname.startsWith('127.') || /(^|\.)localhost$/.test(hostname)
 }
