@@ -1,7 +1,8 @@
 import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
-import type { EventInfo, HostInfo } from './types.ts'
+import { pagesOf } from './pages.ts'
+import type { EventInfo, HostInfo, ListedCheckpointInfo } from './types.ts'
 import { Volumes } from './volumes.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
@@ -33,6 +34,12 @@ export interface RequestOptions {
 export interface ClientOptions extends RequestOptions {
   /** Default: one from the environment. */
   client?: Atoll | undefined
+}
+
+export interface ListCheckpointsOptions extends RequestOptions {
+  /** Only those of this sandbox, by id. */
+  sandbox?: string | undefined
+  owner?: ListedCheckpointInfo['owner'] | undefined
 }
 
 /** A body that is sent as it is. */
@@ -75,6 +82,16 @@ export class Atoll {
   /** The machine of the server: its resources, what is left of them, and its health. */
   async host(options: RequestOptions = {}): Promise<HostInfo> {
     return await this.json('GET', '/api/host', options)
+  }
+
+  /** All checkpoints, newest first, also those whose sandbox is gone and those that images and sessions have made (`owner`). */
+  checkpoints({ sandbox, owner, ...request }: ListCheckpointsOptions = {}): AsyncIterable<ListedCheckpointInfo> {
+    return pagesOf(this, '/api/checkpoints', { sandbox, owner }, request)
+  }
+
+  /** Deletes a checkpoint by its id. Sandboxes that were started from it stay. */
+  async deleteCheckpoint(id: string, options: RequestOptions = {}): Promise<void> {
+    await this.json('DELETE', `/api/checkpoints/${encodeURIComponent(id)}`, options)
   }
 
   /**

@@ -1,12 +1,16 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
 import type { AtollError } from './errors.ts'
 import type { Sandbox } from './sandbox.ts'
-import type { CheckpointInfo, PatchInfo } from './types.ts'
+import type { CheckpointInfo, ListedCheckpointInfo, PatchInfo } from './types.ts'
 import type { VolumeMount } from './volumes.ts'
 
 export interface ForkOptions extends RequestOptions {
   /** Idle timeout of each fork; 0: never. Default: the server's. */
   ttlSeconds?: number | undefined
+  /** As in `Sandbox.create`. */
+  onIdle?: 'hibernate' | 'stop' | undefined
+  /** Of each fork, from its own creation. */
+  maxAgeSeconds?: number | undefined
   /** Set on top of the environment of the checkpoint. */
   envs?: Record<string, string> | undefined
   memoryMB?: number | undefined
@@ -73,10 +77,18 @@ export class Checkpoint {
     await this.#client.json('DELETE', `${this.#patches}/${encodeURIComponent(patchId)}`, options)
   }
 
+  /** Sets when it is deleted by itself, in seconds from now; `null`: never. */
+  async setExpiry(expiresInSeconds: number | null, options: RequestOptions = {}): Promise<ListedCheckpointInfo> {
+    return await this.#client.json('PATCH', this.#path, { json: { expiresInSeconds }, repeat: 'always', ...options })
+  }
+
   /** Deletes the checkpoint. Sandboxes that were started from it stay. */
   async delete(options: RequestOptions = {}): Promise<void> {
-    const path = `/api/sandboxes/${this.info.sandboxId}/checkpoints/${this.id}`
-    await this.#client.json('DELETE', path, options)
+    await this.#client.json('DELETE', this.#path, options)
+  }
+
+  get #path(): string {
+    return `/api/checkpoints/${encodeURIComponent(this.id)}`
   }
 
   get #patches(): string {

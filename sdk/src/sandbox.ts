@@ -37,8 +37,12 @@ export interface CreateSandboxOptions extends ClientOptions {
   snapshot?: string | undefined
   /** Builds this image first, unless it is there. Give `requestTimeoutMs` the time that takes. */
   image?: ImageManifest | undefined
-  /** Idle timeout in seconds, after which it hibernates or stops; 0: never. It has nothing to do with `requestTimeoutMs`. */
+  /** Idle timeout in seconds, after which `onIdle` happens; 0: never. It has nothing to do with `requestTimeoutMs`. Default 300. */
   ttlSeconds?: number | undefined
+  /** `hibernate` keeps it, and the next use wakes it with its processes; `stop` deletes it. Default `hibernate`, or the server's. */
+  onIdle?: 'hibernate' | 'stop' | undefined
+  /** Seconds after its creation at which it is deleted, whatever it does; 0: never, the default, or the server's. */
+  maxAgeSeconds?: number | undefined
   cpuCount?: number | undefined
   memoryMB?: number | undefined
   diskMB?: number | undefined
@@ -77,6 +81,8 @@ export interface CheckpointOptions extends RequestOptions {
   kind?: CheckpointKind | undefined
   /** Keeps this number of checkpoints of the sandbox and deletes the oldest beyond. */
   keep?: number | undefined
+  /** Seconds after which it is deleted by itself. Default: it stays, also when its sandbox is gone. */
+  expiresInSeconds?: number | undefined
 }
 
 export interface PreviewOptions extends RequestOptions {
@@ -121,6 +127,8 @@ export class Sandbox implements AsyncDisposable {
       snapshot,
       image,
       ttlSeconds,
+      onIdle,
+      maxAgeSeconds,
       previewToken,
       cpuCount,
       memoryMB,
@@ -136,6 +144,7 @@ export class Sandbox implements AsyncDisposable {
       templateID: template,
       ...{ snapshot, image },
       timeout: ttlSeconds,
+      ...{ onIdle, maxAgeSeconds },
       ...{ cpuCount, memoryMB, diskMB, envs, metadata, volumes, user },
       previewAuth: previewToken === undefined ? undefined : { scheme: 'bearer', token: previewToken },
     }
@@ -264,10 +273,11 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Freezes this moment. Returns when the checkpoint is ready; the sandbox runs on. */
-  async checkpoint({ name, kind, keep, ...request }: CheckpointOptions = {}): Promise<Checkpoint> {
+  async checkpoint({ name, kind, keep, expiresInSeconds, ...request }: CheckpointOptions = {}): Promise<Checkpoint> {
     const json = {
       name: name ?? new Date().toISOString(),
       kind,
+      expiresInSeconds,
       retentionPolicy: keep === undefined ? undefined : { mode: 'delete_oldest', maxCount: keep },
     }
     const path = `${this.#path}/checkpoints`
@@ -281,7 +291,7 @@ export class Sandbox implements AsyncDisposable {
     return new Checkpoint(this.#client, info, forksOf(this.#client))
   }
 
-  /** Checkpoints of the sandbox, newest first. */
+  /** Checkpoints of the sandbox, oldest first. */
   async checkpoints(options: RequestOptions = {}): Promise<Checkpoint[]> {
     const all = await this.#client.json<CheckpointInfo[]>('GET', `${this.#path}/checkpoints`, options)
     return all.map((info) => new Checkpoint(this.#client, info, forksOf(this.#client)))
@@ -347,6 +357,15 @@ export class Sandbox implements AsyncDisposable {
     await this.#client.json('POST', `${this.#path}/timeout`, { json, repeat: 'always', ...options })
   }
 
+  /** Changes what ends it; what is left out stays. */
+  async update(
+    { ttlSeconds, onIdle, maxAgeSeconds }: Pick<CreateSandboxOptions, 'ttlSeconds' | 'onIdle' | 'maxAgeSeconds'>,
+    options: RequestOptions = {},
+  ): Promise<SandboxInfo> {
+    const json = { timeout: ttlSeconds, onIdle, maxAgeSeconds }
+    return await this.#client.json('PATCH', this.#path, { json, repeat: 'always', ...options })
+  }
+
   async tags(options: RequestOptions = {}): Promise<Record<string, string>> {
     const { tags } = await this.#client.json<{ tags: Record<string, string> }>('GET', `${this.#path}/tags`, options)
     return tags
@@ -373,9 +392,10 @@ type Started = StartResult | { error: string; code: ErrorCode }
 async function startFrom<Answer>(
   client: Atoll,
   checkpointId: string,
-  { ttlSeconds, envs, memoryMB, volumes, user, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
+  { ttlSeconds, signal, requestTimeoutMs, ...given }: ForkOptions & { count?: number; client?: Atoll | undefined },
 ): Promise<Answer> {
-  const json = { timeout: ttlSeconds, envs, memoryMB, volumes, user, count }
+  const { onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count } = given
+  const json = { timeout: ttlSeconds, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count }
   const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
   return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
 }

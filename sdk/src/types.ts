@@ -14,6 +14,8 @@ export type Autoscale = Schemas['Autoscale']
 export type ScalingLock = Schemas['ScalingLock']
 export type StartResult = Schemas['StartResult']
 export type CheckpointInfo = Schemas['Checkpoint']
+/** With its owner, and what makes use of it. */
+export type ListedCheckpointInfo = Schemas['ListedCheckpoint']
 export type CheckpointKind = CheckpointInfo['kind']
 export type PatchInfo = Schemas['Patch']
 export type VolumeInfo = Schemas['Volume']

@@ -22,7 +22,7 @@ export interface BootOptions extends CreateOptions {
 }
 
 export interface BootContext extends LifecycleContext {
-  lifecycle: Pick<Lifecycle, 'set'>
+  lifecycle: Pick<Lifecycle, 'set' | 'maxAges'>
   warm: WarmPool
   quota: RunningSandboxQuota
   boots: InFlightBoots
@@ -49,6 +49,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
       const record = () => (isAnnounced || creation ? insert(store, sandbox, creation) : store.insertSandbox(sandbox))
       await disk.claimMb(orgId, diskMb, record, id)
     })
+    lifecycle.maxAges.notice(sandbox.expiresAt)
   } catch (error) {
     // The commit may have happened. Nobody else knows this id, so undo it.
     if (!isAnnounced && isServiceError(error, 'unavailable')) await undo(context, sandbox, error, options)
@@ -85,11 +86,11 @@ async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation
   if (!isRetry) await store.insertSandbox(sandbox)
 }
 
-/** What a retry writes over the earlier record. Tags and timeout stay: clients may have set them during the boot. */
+/** What a retry writes over the earlier record. Tags and lifetimes stay: clients may have set them during the boot. */
 function retriedRecord(sandbox: Sandbox): SandboxChange {
   const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...more } = sandbox
   // The earlier attempt has attached the same volumes.
-  const { volumes: _volumes, ...rest } = more
+  const { volumes: _volumes, onIdle: _onIdle, expiresAt: _expiresAt, ...rest } = more
   return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
 }
 

@@ -69,9 +69,17 @@ export class CheckpointRecords {
 
   /** Removes a checkpoint with its data. */
   async remove(checkpointId: string): Promise<void> {
-    const { store, driver } = this.#context
     // The record goes first, so that no call can name it. The store remembers the id for the next start, in case of a crash here.
-    if (!(await store.deleteCheckpoint(checkpointId))) return
+    if (await this.#context.store.deleteCheckpoint(checkpointId)) await this.#removeData(checkpointId)
+  }
+
+  /** Likewise, if its time was over by then. */
+  async removeExpired(checkpointId: string, expiredBy: Date): Promise<void> {
+    if (await this.#context.store.deleteCheckpoint(checkpointId, expiredBy)) await this.#removeData(checkpointId)
+  }
+
+  async #removeData(checkpointId: string): Promise<void> {
+    const { store, driver } = this.#context
     await driver.deleteCheckpoint(checkpointId)
     await store.forgetCheckpoints([checkpointId])
   }

@@ -2,9 +2,10 @@ import { ServiceError } from '../errors.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
+import { CheckpointExpiry } from './checkpoint-expiry.ts'
 import { CheckpointRecords, type SavedCheckpoint } from './checkpoint-records.ts'
 import { Forks, type ForksContext } from './fork.ts'
-import { assertInteger } from './input.ts'
+import { assertInteger, lifeSecondsMax } from './input.ts'
 import type { LifecycleContext } from './lifecycle.ts'
 import {
   assertDiskTakesData,
@@ -13,6 +14,7 @@ import {
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
+import type { CheckpointQuery, Page } from './ports/sandbox-store.ts'
 import { newSandbox, type Sandbox } from './sandbox.ts'
 import type { CheckpointVolume } from './volume.ts'
 
@@ -46,12 +48,34 @@ export interface Checkpoint {
   volumes: CheckpointVolume[]
   error?: string
   createdAt: Date
+  /** When it is deleted by itself. Absent: never. */
+  expiresAt?: Date
 }
+
+/** How many make use of a checkpoint. A sandbox that was started from it runs on without it, but for its `on_resume` patches. */
+export interface CheckpointDependents {
+  /** Started from it, and not stopped. */
+  sandboxes: number
+  /** Sessions that began with it, and have not ended. */
+  sessions: number
+  /** Images, and layers of images, that consist of it. */
+  images: number
+  /** Made of those sandboxes. */
+  checkpoints: number
+}
+
+export interface ListedCheckpoint {
+  checkpoint: Checkpoint
+  dependents: CheckpointDependents
+}
+
+export type ListCheckpoints = Omit<CheckpointQuery, 'orgId'>
 
 export type CheckpointChange = Partial<
   Pick<Checkpoint, 'status' | 'sizeBytes' | 'sandboxConfig' | 'isPublic' | 'volumes'>
 > & {
   error?: string | undefined
+  expiresAt?: Date | undefined
 }
 
 export interface CreateCheckpoint {
@@ -61,6 +85,8 @@ export interface CreateCheckpoint {
   owner?: CheckpointOwner
   name: string
   kind?: CheckpointKind
+  /** From its creation. Default: it stays. */
+  expiresInSeconds?: number
   /** What a sandbox started from it inherits in place of what the source has. */
   sandboxConfig?: Partial<SandboxConfig>
   /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
@@ -73,7 +99,7 @@ export interface ImportCheckpoint {
   source: ImageSource
 }
 
-export type CheckpointService = Omit<Checkpoints, 'close' | 'keepMemory'>
+export type CheckpointService = Omit<Checkpoints, 'close' | 'keepMemory' | 'deleteExpired'>
 
 type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk'> & Omit<ForksContext, 'ready'>
 
@@ -84,14 +110,17 @@ export class Checkpoints {
   readonly #context: CheckpointsContext
   readonly #dumps = new Map<string, Promise<void>>()
   readonly #records: CheckpointRecords
+  readonly #expiry: CheckpointExpiry
 
   constructor(context: CheckpointsContext) {
     this.#context = context
     this.#records = new CheckpointRecords(context)
     const ready = async (orgId: string, checkpointId: string) => assertReady(await this.usable(orgId, checkpointId))
     const forks = new Forks({ ...context, ready })
-    this.start = forks.start.bind(forks)
-    this.startMany = forks.startMany.bind(forks)
+    const expiry = new CheckpointExpiry({ ...context, records: this.#records })
+    this.#expiry = expiry
+    this.start = (orgId, id, ...rest) => expiry.using(id, () => forks.start(orgId, id, ...rest))
+    this.startMany = (orgId, id, ...rest) => expiry.using(id, () => forks.startMany(orgId, id, ...rest))
   }
 
   /** Returns while the checkpoint is `processing`; `settled` waits for its end. */
@@ -102,7 +131,8 @@ export class Checkpoints {
     { creation }: CreateOptions = {},
   ): Promise<Checkpoint> {
     const { driver, lifecycle } = this.#context
-    const { kind = 'full', retentionPolicy } = input
+    const { kind = 'full', retentionPolicy, expiresInSeconds } = input
+    if (expiresInSeconds !== undefined) assertInteger(expiresInSeconds, 'expiresInSeconds', 1, lifeSecondsMax)
     if (retentionPolicy)
       assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#records.countMax(kind))
     const [madeId] = creation?.made ?? []
@@ -211,12 +241,55 @@ export class Checkpoints {
     return await this.#context.store.checkpointsOwnedBy(owner)
   }
 
-  async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
-    await this.#readOfSandbox(orgId, sandboxId, checkpointId)
+  /** Of all sandboxes, newest first. */
+  async page(orgId: string, query: ListCheckpoints): Promise<Page<ListedCheckpoint>> {
+    const { items, ...rest } = await this.#context.store.checkpointPage({ orgId, ...query })
+    return { items: await this.#withDependents(items), ...rest }
+  }
+
+  async get(orgId: string, checkpointId: string): Promise<ListedCheckpoint> {
+    const checkpoint = await this.#read(orgId, checkpointId)
+    const [listed] = await this.#withDependents([checkpoint])
+    return listed ?? { checkpoint, dependents: noDependents }
+  }
+
+  /** Sets when it is deleted by itself, from now; undefined: never. Throws `conflict` for one that an image or session deletes. */
+  async setExpiry(
+    orgId: string,
+    checkpointId: string,
+    expiresInSeconds: number | undefined,
+  ): Promise<ListedCheckpoint> {
+    if (expiresInSeconds !== undefined) assertInteger(expiresInSeconds, 'expiresInSeconds', 1, lifeSecondsMax)
+    const { owner } = await this.#read(orgId, checkpointId)
+    if (owner === 'image' || owner === 'session')
+      throw new ServiceError('conflict', `checkpoint ${checkpointId} is of an ${owner}, and is deleted with it`)
+    await this.#context.store.updateCheckpoint(checkpointId, { expiresAt: secondsAfter(new Date(), expiresInSeconds) })
+    return await this.get(orgId, checkpointId)
+  }
+
+  /** Deletes those whose time is over, of all organisations, unless something needs them. */
+  async deleteExpired(signal: AbortSignal): Promise<void> {
+    await this.#expiry.deleteExpired(signal)
+  }
+
+  /** `sandboxId`: throws `not_found` when it is of another sandbox. */
+  async delete(orgId: string, sandboxId: string | undefined, checkpointId: string): Promise<void> {
+    if (sandboxId === undefined) await this.settled(orgId, checkpointId)
+    else await this.#readOfSandbox(orgId, sandboxId, checkpointId)
     await this.#records.remove(checkpointId)
   }
 
+  async #withDependents(checkpoints: Checkpoint[]): Promise<ListedCheckpoint[]> {
+    if (checkpoints.length === 0) return []
+    const found = await this.#context.store.checkpointDependents(checkpoints.map(({ id }) => id))
+    return checkpoints.map((checkpoint) => ({ checkpoint, dependents: found.get(checkpoint.id) ?? noDependents }))
+  }
+
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
+    await this.#expiry.using(checkpointId, () => this.#restore(orgId, sandboxId, checkpointId))
+  }
+
+  async #restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const { lifecycle, driver } = this.#context
     assertReady(await this.#readOfSandbox(orgId, sandboxId, checkpointId))
     await lifecycle.read(sandboxId, orgId)
@@ -303,9 +376,12 @@ export class Checkpoints {
 
 export function newCheckpoint(
   sandbox: Sandbox,
-  input: Pick<CreateCheckpoint, 'id' | 'owner' | 'name' | 'sandboxConfig'> & { kind: CheckpointKind },
+  input: Pick<CreateCheckpoint, 'id' | 'owner' | 'name' | 'sandboxConfig' | 'expiresInSeconds'> & {
+    kind: CheckpointKind
+  },
 ): Checkpoint {
-  const { id = newId('cp-'), owner = 'client', name, kind, sandboxConfig } = input
+  const { id = newId('cp-'), owner = 'client', name, kind, sandboxConfig, expiresInSeconds } = input
+  const createdAt = new Date()
   return {
     id,
     orgId: sandbox.orgId,
@@ -317,9 +393,16 @@ export function newCheckpoint(
     sizeBytes: 0,
     sandboxConfig: { ...configOf(sandbox), ...sandboxConfig },
     volumes: sandbox.volumes,
-    createdAt: new Date(),
+    createdAt,
+    ...defined({ expiresAt: secondsAfter(createdAt, expiresInSeconds) }),
   }
 }
+
+function secondsAfter(time: Date, seconds: number | undefined): Date | undefined {
+  return seconds === undefined ? undefined : new Date(time.getTime() + seconds * 1000)
+}
+
+const noDependents: CheckpointDependents = { sandboxes: 0, sessions: 0, images: 0, checkpoints: 0 }
 
 function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
   return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }

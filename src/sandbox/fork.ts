@@ -6,7 +6,14 @@ import type { Checkpoint } from './checkpoint.ts'
 import { assertInput, assertNewSandbox, previewToken } from './input.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
-import { type CreateSandbox, newSandbox, type StartedSandbox, withUser } from './sandbox.ts'
+import {
+  type CreateSandbox,
+  newSandbox,
+  type SandboxDefaults,
+  type StartedSandbox,
+  withDefaults,
+  withUser,
+} from './sandbox.ts'
 import type { MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** `volumes`: in place of those of the checkpoint. From a full one they have the same paths and are as writable. */
@@ -19,6 +26,8 @@ export interface ForksContext extends Pick<LifecycleContext, 'store' | 'limits'>
   lifecycle: Lifecycle
   patches: Patches
   volumes: Volumes
+  /** What sandboxes of clients have that ask for nothing else. */
+  defaults: SandboxDefaults
   /** What sandboxes of the organisation may start from, once it is `ready`. Throws `conflict` for one that has failed. */
   ready: (orgId: string, checkpointId: string) => Promise<Checkpoint>
 }
@@ -81,7 +90,8 @@ export class Forks {
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {
-    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = input
+    const asked = withDefaults(input, this.#context.defaults)
+    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = asked
     const { sandboxConfig } = checkpoint
     const volumes = await this.#resolveVolumes(orgId, checkpoint, mounts, id)
     const draft = newSandbox(orgId, {

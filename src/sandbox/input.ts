@@ -4,7 +4,7 @@ import { credentialPrefix } from '../lib/secret.ts'
 import type { SignatureFault } from '../lib/signed-url.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { SandboxLimits } from './quota.ts'
-import type { CreateSandbox, PreviewAuth } from './sandbox.ts'
+import { type CreateSandbox, idleActions, type PreviewAuth } from './sandbox.ts'
 
 /** Throws `invalid_request` with the field unless the condition holds. Schemas in `protocol/http/` check shapes and fixed bounds. */
 export function assertInput(condition: boolean, field: string, rule: string): asserts condition {
@@ -54,14 +54,18 @@ export function assertUser(user: string): void {
 }
 
 const metadataBytesMax = 64 * 1024
+/** A year; also of a checkpoint. */
+export const lifeSecondsMax = 31_536_000
 
 /** Checks what a client chooses for a new sandbox, whatever it starts from. */
 export function assertNewSandbox(
   input: Omit<CreateSandbox, 'id' | 'image' | 'previewAuth'>,
   limits: SandboxLimits,
 ): void {
-  const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {}, user } = input
+  const { timeoutSeconds, onIdle, maxAgeSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {}, user } = input
   if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
+  if (onIdle !== undefined) assertInput(idleActions.includes(onIdle), 'onIdle', `must be ${idleActions.join(' or ')}`)
+  if (maxAgeSeconds !== undefined) assertInteger(maxAgeSeconds, 'maxAgeSeconds', 0, lifeSecondsMax)
   if (cpuCount !== undefined) assertInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
   if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
   if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)

@@ -8,6 +8,7 @@ import { type BootContext, type BootOptions, type Prepare, bootSandbox, hookReas
 import { Ends } from './ends.ts'
 import { ActivityRecorder, IdleClocks } from './idle.ts'
 import type { DiskQuota } from './disk-quota.ts'
+import { MaxAges } from './max-age.ts'
 import type { Guest } from './ports/guest.ts'
 import type { RuntimeDriver, SandboxSpec } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -19,6 +20,7 @@ import {
   type SandboxStatus,
   type Sizes,
   assertAlive,
+  endedBy,
   notUsable,
   runningNow,
   specOf,
@@ -58,12 +60,13 @@ export class Lifecycle {
   readonly ends: Ends
   readonly warm: WarmPool
   readonly usage: UsageSampler
+  readonly maxAges: MaxAges
   readonly #context: LifecycleContext
   readonly #bootContext: BootContext
   readonly #quota: RunningSandboxQuota
   readonly #transitions: TransitionQueue
   readonly #boots = new InFlightBoots()
-  /** Sandboxes whose clock has run out and that wait for a permit to hibernate. */
+  /** Sandboxes whose clock has run out and that wait to hibernate or stop. */
   readonly #idling = new Set<string>()
   readonly #activity: ActivityRecorder
 
@@ -75,6 +78,7 @@ export class Lifecycle {
     this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.clocks = new IdleClocks((sandboxId) => void actingAsServer('idle_timeout', () => this.#idle(sandboxId)))
     this.usage = new UsageSampler({ driver: context.driver, running: () => this.clocks.listIds(), log: context.log })
+    this.maxAges = new MaxAges({ ...context, end: (sandboxId) => this.#expire(sandboxId) })
     this.warm = new WarmPool({
       driver: context.driver,
       size: context.warmSandboxesMax ?? 0,
@@ -224,13 +228,27 @@ export class Lifecycle {
   /** Stops it for good: first the record, so that no call uses it any more, then a boot under way, then the machine. */
   async delete(sandboxId: string): Promise<void> {
     await this.set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
+    await this.#abortAndRemove(sandboxId)
+  }
+
+  /** Likewise, at its maximum age. Returns once it is recorded; a later age that a client has set meanwhile keeps it. */
+  async #expire(sandboxId: string): Promise<{ gone: Promise<void> }> {
+    const sandbox = await this.read(sandboxId)
+    if (sandbox.expiresAt === undefined || sandbox.expiresAt.getTime() > Date.now()) return { gone: Promise.resolve() }
+    await this.set(sandboxId, { status: 'stopped', stoppedAt: new Date(), ...endedBy(sandbox, 'expired') })
+    return { gone: this.#abortAndRemove(sandboxId) }
+  }
+
+  async #abortAndRemove(sandboxId: string): Promise<void> {
     this.#boots.abort(sandboxId)
-    const { driver, store } = this.#context
-    await this.#transitions.run(sandboxId, async () => {
-      await driver.delete(sandboxId)
-      // Only after the machine is gone: it must not write a volume that others can have.
-      if ((await this.read(sandboxId)).volumes.length > 0) await store.detachVolumes(sandboxId)
-    })
+    await this.#transitions.run(sandboxId, () => this.#removeMachine(sandboxId))
+  }
+
+  /** Of a stopped sandbox; for the holder of its lock. */
+  async #removeMachine(sandboxId: string): Promise<void> {
+    await this.#context.driver.delete(sandboxId)
+    // Only after the machine is gone: it must not write a volume that others can have.
+    if ((await this.read(sandboxId)).volumes.length > 0) await this.#context.store.detachVolumes(sandboxId)
   }
 
   /** Runs driver work on a running sandbox and keeps transitions out: a checkpoint. */
@@ -254,9 +272,9 @@ export class Lifecycle {
   /** Changes fields other than the state. */
   async change(sandboxId: string, change: Omit<SandboxChange, 'status'>): Promise<Sandbox | undefined> {
     const sandbox = await this.#context.store.updateSandbox(sandboxId, change)
-    if (sandbox?.status === 'running' && change.timeoutSeconds !== undefined) {
-      this.clocks.start(sandboxId, sandbox.timeoutSeconds)
-    }
+    const isLifetime = change.timeoutSeconds !== undefined || change.onIdle !== undefined
+    if (sandbox?.status === 'running' && isLifetime) this.clocks.start(sandboxId, sandbox.timeoutSeconds)
+    if (change.expiresAt !== undefined) this.maxAges.notice(sandbox?.expiresAt)
     return sandbox
   }
 
@@ -284,9 +302,11 @@ export class Lifecycle {
   /** Returns when all transitions under way have ended and are recorded. Those that wait for a permit fail. */
   async close(): Promise<void> {
     this.usage.close()
+    await this.maxAges.close()
     this.clocks.stopAll()
     this.#boots.abortAll()
     await this.#transitions.close()
+    await this.maxAges.removed()
     await this.warm.close()
   }
 
@@ -326,11 +346,13 @@ export class Lifecycle {
     this.#idling.add(sandboxId)
     const { log } = this.#context
     try {
-      if (await this.#isIdle(sandboxId)) await this.hibernate(sandboxId, true)
+      if (!(await this.#isIdle(sandboxId))) return
+      const { onIdle } = await this.read(sandboxId)
+      await (onIdle === 'stop' ? this.#stopIdle(sandboxId) : this.hibernate(sandboxId, true))
     } catch (error) {
       // Stopped, or used again: the guest may have been called in the middle of a restart.
       if (!this.clocks.isOver(sandboxId)) return
-      log.warn({ err: error, sandboxId }, 'an idle sandbox could not be hibernated')
+      log.warn({ err: error, sandboxId }, 'an idle sandbox could not be hibernated or stopped')
       const reasonMessage = error instanceof Error ? error.message : String(error)
       this.clocks.postpone(sandboxId, idleRetryMs)
       const change = { reason: 'runtime_failed', reasonMessage } as const
@@ -338,6 +360,19 @@ export class Lifecycle {
     } finally {
       this.#idling.delete(sandboxId)
     }
+  }
+
+  /** Stops it unless it was used during the wait for its lock, or still is. A change of its lifetimes has restarted the clock. */
+  async #stopIdle(sandboxId: string): Promise<void> {
+    await this.#transitions.run(sandboxId, async () => {
+      if (!(this.clocks.isOver(sandboxId) && (await this.#isIdle(sandboxId)))) return
+      const sandbox = await this.read(sandboxId)
+      const change = { status: 'stopped', stoppedAt: new Date(), ...endedBy(sandbox, 'idle') } as const
+      if ((await this.set(sandboxId, change, ['running'])) === undefined) return
+      await this.#removeMachine(sandboxId).catch((error: unknown) => {
+        this.#context.log.warn({ err: error, sandboxId }, 'remains of an ended sandbox could not be removed')
+      })
+    })
   }
 
   /** Whether a sandbox whose clock has run out is unused. A client process makes the clock run on. */

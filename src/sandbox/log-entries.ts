@@ -2,7 +2,7 @@ import type { LogCause, LogEntry } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import type { Preview } from './preview.ts'
-import type { Sandbox } from './sandbox.ts'
+import { endOfLife, type Sandbox } from './sandbox.ts'
 import type { MountedVolume, Volume, VolumeAttachment, VolumeSnapshot } from './volume.ts'
 
 export type SandboxBefore = Pick<Sandbox, 'status' | 'cpuCount' | 'memoryMb'>
@@ -18,7 +18,7 @@ export type SandboxBefore = Pick<Sandbox, 'status' | 'cpuCount' | 'memoryMb'>
  * | running    | –                 | hibernated | failed | stopped                                |          |
  * | error      | resumed           | hibernated | –      | stopped                                | –        |
  *
- * A create that fails and leaves no sandbox has `failed`, and never `created`. A change of sizes has `scaled`, or `autoscaled`.
+ * `stopped` says which end it was: `user_requested`, `expired` or `idle`. A create that fails and leaves no sandbox has `failed`, and never `created`. A change of sizes has `scaled`, or `autoscaled`.
  */
 export function sandboxEntries(
   before: SandboxBefore | undefined,
@@ -51,8 +51,9 @@ function statusEntries(from: Sandbox['status'] | undefined, after: Sandbox, pare
       return [{ ...of, type: 'sandbox.failed', data: why }]
     case 'stopped':
       // The end of a start that failed; a deletion during the start gives no reason.
-      if (from === 'creating' && reason !== undefined) return [{ ...of, type: 'sandbox.failed', data: why }]
-      return [{ ...of, type: 'sandbox.stopped', data: { reason: 'user_requested' } }]
+      if (from === 'creating' && reason !== undefined && endOfLife(after) === undefined)
+        return [{ ...of, type: 'sandbox.failed', data: why }]
+      return [{ ...of, type: 'sandbox.stopped', data: { reason: endOfLife(after) ?? 'user_requested' } }]
     case 'running': {
       if (from === 'hibernated' || from === 'error') return [{ ...of, type: 'sandbox.resumed', data: why }]
       const first: LogEntry[] = [
@@ -78,8 +79,9 @@ export function checkpointEntries({ id, sandboxId, name, kind, status, error: me
   return status === 'failed' ? [{ ...of, type: 'checkpoint.failed', data: { ...data, ...defined({ message }) } }] : []
 }
 
-export function checkpointDeleted({ id, sandboxId, name, kind }: Checkpoint): LogEntry {
-  return { type: 'checkpoint.deleted', subject: id, sandboxId, data: { checkpointId: id, name, kind } }
+export function checkpointDeleted({ id, sandboxId, name, kind }: Checkpoint, reason?: 'expired'): LogEntry {
+  const data = { checkpointId: id, name, kind, ...defined({ reason }) }
+  return { type: 'checkpoint.deleted', subject: id, sandboxId, data }
 }
 
 export function volumeEntry(end: 'created' | 'deleted', { id, name, sizeMb }: Volume): LogEntry {

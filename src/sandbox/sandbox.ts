@@ -25,6 +25,9 @@ export function statusesBefore(to: SandboxStatus): SandboxStatus[] {
   return sandboxStatuses.filter((from) => transitions[from].includes(to))
 }
 
+/** The maximum age, or the idle timeout of one that stops then. */
+export type EndOfLife = 'expired' | 'idle'
+
 export type SandboxReason =
   | 'oom'
   | 'disk_full'
@@ -33,6 +36,11 @@ export type SandboxReason =
   | 'patch_failed'
   | 'memory_not_restorable'
   | 'hook_failed'
+  | EndOfLife
+
+/** What happens when the idle timeout runs out: the sandbox hibernates, or stops for good. */
+export const idleActions = ['hibernate', 'stop'] as const
+export type IdleAction = (typeof idleActions)[number]
 
 export interface Sandbox {
   id: string
@@ -40,7 +48,10 @@ export interface Sandbox {
   /** The installation whose host has its disk. The store fills it in; absent only until the installation has an id. */
   hostId?: string
   status: SandboxStatus
-  /** Why it is in `error`, why the last hibernation was refused, that its memory does not come back, or that hooks of a fork have failed. */
+  /**
+   * Why it is in `error`, why the last hibernation was refused, that its memory does not come back, that hooks of a fork have failed, or
+   * which end of its life stopped it.
+   */
   reason?: SandboxReason
   reasonMessage?: string
   /** The image it was made from, `templateID` on the wire. */
@@ -50,6 +61,9 @@ export interface Sandbox {
   diskMb: number
   /** Rolling idle timeout; 0 means never. */
   timeoutSeconds: number
+  onIdle: IdleAction
+  /** When its maximum age ends it, in whatever state it is. Absent: never. */
+  expiresAt?: Date
   envs: Record<string, string>
   metadata: Record<string, string>
   tags: Record<string, string>
@@ -104,6 +118,9 @@ export interface CreateSandbox {
   id?: string
   image?: string
   timeoutSeconds?: number
+  onIdle?: IdleAction
+  /** Counts from the creation, in every state; 0: none. */
+  maxAgeSeconds?: number
   cpuCount?: number
   memoryMb?: number
   diskMb?: number
@@ -135,7 +152,7 @@ type NewSandbox = {
 export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskMb: 10_240 } as const
 
 /** A record in `creating`, with defaults for what is not given. */
-export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
+export function newSandbox(orgId: string, { maxAgeSeconds = 0, ...given }: NewSandbox): Sandbox {
   const now = new Date()
   return {
     id: newId('sb-'),
@@ -143,12 +160,40 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
     status: 'creating',
     ...startDefaults,
     timeoutSeconds: 300,
+    onIdle: 'hibernate',
     ...{ envs: {}, metadata: {}, tags: {}, volumes: [] },
     ...{ createdAt: now, startedAt: now, activeAt: now },
     ...{ isAutoscaled: false, autoscaleMinMb: 0, autoscaleMaxMb: 0, isScalingLocked: false },
     restores: 0,
-    ...defined(given),
+    ...defined({ ...given, expiresAt: expiryOf(now, maxAgeSeconds) }),
   }
+}
+
+/** When a sandbox of this maximum age ends; undefined for 0, which is none. */
+export function expiryOf(createdAt: Date, maxAgeSeconds: number): Date | undefined {
+  return maxAgeSeconds === 0 ? undefined : new Date(createdAt.getTime() + maxAgeSeconds * 1000)
+}
+
+export function maxAgeSecondsOf({ createdAt, expiresAt }: Pick<Sandbox, 'createdAt' | 'expiresAt'>): number {
+  return expiresAt === undefined ? 0 : Math.round((expiresAt.getTime() - createdAt.getTime()) / 1000)
+}
+
+/** Of the installation, for what a client does not ask for. */
+export type SandboxDefaults = Pick<CreateSandbox, 'timeoutSeconds' | 'onIdle' | 'maxAgeSeconds'>
+
+/** An announced id is of a session or a build, which ends its sandbox itself: no default does. */
+export function withDefaults<Input extends CreateSandbox>(input: Input, defaults: SandboxDefaults): Input {
+  const { timeoutSeconds } = defaults
+  return { ...(input.id === undefined ? defaults : defined({ timeoutSeconds })), ...input }
+}
+
+/** The change of a record whose life ends by itself. */
+export function endedBy(sandbox: Sandbox, reason: EndOfLife) {
+  const reasonMessage =
+    reason === 'expired'
+      ? `it reached its maximum age of ${maxAgeSecondsOf(sandbox)} seconds`
+      : `it was idle for ${sandbox.timeoutSeconds} seconds, after which it stops`
+  return { reason, reasonMessage } as const
 }
 
 /** The change of a record whose sandbox has just started. */
@@ -171,9 +216,17 @@ export function assertAlive(sandbox: Sandbox): void {
 
 /** The error of an operation that the state of the sandbox does not allow: `sandbox_stopped` after a stop, `conflict` otherwise. */
 export function notUsable(sandbox: Sandbox): ServiceError {
-  if (sandbox.status === 'stopped') return new ServiceError('sandbox_stopped', `sandbox ${sandbox.id} is stopped`)
   const why = sandbox.reasonMessage ? `: ${sandbox.reasonMessage}` : ''
+  if (sandbox.status === 'stopped') {
+    const ending = endOfLife(sandbox) === undefined ? '' : why
+    return new ServiceError('sandbox_stopped', `sandbox ${sandbox.id} is stopped${ending}`)
+  }
   return new ServiceError('conflict', `sandbox ${sandbox.id} is in state ${sandbox.status}${why}`, {
     details: sandbox.reason ? { reason: sandbox.reason } : {},
   })
+}
+
+/** Which end of its life stopped it; undefined for a deletion. */
+export function endOfLife({ reason }: Pick<Sandbox, 'reason'>): EndOfLife | undefined {
+  return reason === 'expired' || reason === 'idle' ? reason : undefined
 }

@@ -24,12 +24,15 @@ import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
   type Sandbox,
+  type SandboxDefaults,
   type SandboxStatus,
   type StartedSandbox,
   assertAlive,
+  expiryOf,
   newSandbox,
   specOf,
   startDefaults,
+  withDefaults,
   withUser,
 } from './sandbox.ts'
 
@@ -39,6 +42,9 @@ export interface ListSandboxes {
   limit?: number
   cursor?: string
 }
+
+/** `maxAgeSeconds` counts from the creation. */
+export type ChangeSandbox = SandboxDefaults
 
 export interface WakeSandbox {
   timeoutSeconds?: number
@@ -51,10 +57,15 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
   signingSecret: string
   /** The user of sandboxes from an installed image that ask for none. Default root. */
   defaultUser?: string
+  /** What sandboxes of clients have that ask for nothing else. */
+  defaults?: SandboxDefaults
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
-export type SandboxService = Omit<RunningSandboxService, 'start' | 'close' | 'purge' | 'emptyQuarantine'>
+export type SandboxService = Omit<
+  RunningSandboxService,
+  'start' | 'close' | 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints'
+>
 
 const listLimitDefault = 1000
 /** Time for processes to end by themselves at a reboot. */
@@ -75,7 +86,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
   const volumes = new Volumes({ store, driver, disk, limits, log })
-  const checkpoints = new Checkpoints({ store, driver, disk, lifecycle, patches, volumes, limits, log })
+  const { defaults = {} } = deps
+  const checkpoints = new Checkpoints({ store, driver, disk, lifecycle, patches, volumes, limits, log, defaults })
   const domains = new DomainVerification({
     store,
     resolver: deps.txtResolver,
@@ -121,6 +133,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       lifecycle.warm.open()
       lifecycle.usage.open()
       autoscaler.open()
+      lifecycle.maxAges.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
     },
 
@@ -137,6 +150,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Deletes the records of sandboxes that stopped before, with what the driver may still have of them. */
     purge: (stoppedBefore: Date, signal: AbortSignal) => purgeSandboxes(deps, stoppedBefore, signal),
+
+    /** Deletes checkpoints whose time is over. */
+    deleteExpiredCheckpoints: (signal: AbortSignal) => checkpoints.deleteExpired(signal),
 
     /** Removes what the driver has had in quarantine for long enough. */
     emptyQuarantine: async () => driver.emptyQuarantine?.(),
@@ -202,6 +218,23 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       await lifecycle.change(sandboxId, { timeoutSeconds })
     },
 
+    /** Changes what ends it, and restarts the idle clock unless the maximum age alone changes. */
+    async update(orgId: string, sandboxId: string, change: ChangeSandbox): Promise<Sandbox> {
+      assertNewSandbox(change, limits)
+      const sandbox = await alive(orgId, sandboxId)
+      const { maxAgeSeconds, ...rest } = change
+      if (maxAgeSeconds === undefined) return (await lifecycle.change(sandboxId, rest)) ?? sandbox
+      const expiresAt = expiryOf(sandbox.createdAt, maxAgeSeconds)
+      const ageSeconds = Math.ceil((Date.now() - sandbox.createdAt.getTime()) / 1000)
+      const isAhead = expiresAt === undefined || expiresAt.getTime() > Date.now()
+      assertInput(
+        isAhead,
+        'maxAgeSeconds',
+        `must be above the age of the sandbox, which is ${ageSeconds}, or 0 for none`,
+      )
+      return (await lifecycle.change(sandboxId, { ...rest, expiresAt })) ?? sandbox
+    },
+
     async hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }> {
       await lifecycle.read(sandboxId, orgId)
       return (await lifecycle.hibernate(sandboxId)) ?? { sizeBytes: 0 }
@@ -265,11 +298,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 function draftOf(
   orgId: string,
   input: CreateSandbox,
-  { limits, defaultUser }: Pick<SandboxServiceDeps, 'limits' | 'defaultUser'>,
+  { limits, defaultUser, defaults = {} }: Pick<SandboxServiceDeps, 'limits' | 'defaultUser' | 'defaults'>,
   creation?: Creation,
 ): Sandbox {
   assertNewSandbox(input, limits)
-  const { id = creation?.id('sb-'), user = defaultUser, previewAuth: _auth, volumes: _mounts, ...given } = input
+  const asked = withDefaults(input, defaults)
+  const { id = creation?.id('sb-'), user = defaultUser, previewAuth: _auth, volumes: _mounts, ...given } = asked
   const isName = given.image === undefined || /^[a-z0-9][a-z0-9._-]{0,63}$/.test(given.image)
   assertInput(isName, 'templateID', 'must be the name of an image')
   return newSandbox(orgId, { ...given, id, commandDefaults: withUser(undefined, user) })

@@ -11,7 +11,7 @@ import { deletedDuringBoot, withinWakeDeadline } from './transition-queue.ts'
 export type MachineStart = (sandbox: Sandbox, signal: AbortSignal) => Promise<void>
 
 interface WakesContext extends BootContext {
-  lifecycle: Pick<Lifecycle, 'read' | 'set' | 'change' | 'clocks'>
+  lifecycle: Pick<Lifecycle, 'read' | 'set' | 'change' | 'clocks' | 'maxAges'>
   /** Is called before a wake; its result runs in the woken sandbox. */
   prepareWake: (sandbox: Sandbox) => Promise<Prepare>
   ends: Ends

@@ -126,6 +126,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     },
     txtResolver: createTxtResolver({ servers: config.dnsServers }),
     signingSecret: secret,
+    defaults: config.sandboxDefaults,
     ...defined({ defaultUser: config.defaultUser }),
   })
   await sandboxes.start()

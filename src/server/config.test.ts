@@ -51,6 +51,23 @@ test('configuration: the size of the warm pool is a number within its bounds, or
   }
 })
 
+test('configuration: defaults of sandboxes are checked as the fields of a create, within the limits', () => {
+  const read = (text?: string, more: object = {}) =>
+    readConfig({ ATOLL_SANDBOX_DEFAULTS: text, ...more }).sandboxDefaults
+  assert.deepEqual([read(), read('{}')], [{}, {}])
+  const all = '{"timeout":0,"onIdle":"stop","maxAgeSeconds":604800}'
+  assert.deepEqual(read(all), { timeoutSeconds: 0, onIdle: 'stop', maxAgeSeconds: 604_800 })
+  const cases: [text: string, fault: RegExp][] = [
+    ['{', /ATOLL_SANDBOX_DEFAULTS must be JSON/],
+    ['{"timeout":601}', /ATOLL_SANDBOX_DEFAULTS timeout: must be a whole number from 0 to 600/],
+    ['{"onIdle":"sleep"}', /ATOLL_SANDBOX_DEFAULTS onIdle: /],
+    ['{"maxAgeSeconds":31536001}', /ATOLL_SANDBOX_DEFAULTS maxAgeSeconds: /],
+    ['{"memoryMB":1}', /ATOLL_SANDBOX_DEFAULTS .*memoryMB/],
+  ]
+  const limits = { ATOLL_LIMITS: '{"sandbox":{"timeoutSecondsMax":600}}' }
+  for (const [text, fault] of cases) assert.throws(() => read(text, limits), fault, text)
+})
+
 test('configuration: a base URL without a key counts as configured', () => {
   assert.equal(readConfig({ OPENAI_BASE_URL: 'http://127.0.0.1:1/v1' }).model, 'openai/gpt-5')
 })

@@ -6,9 +6,10 @@ import { allowing } from '../gateway/index.ts'
 import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
-import { userPattern } from '../sandbox/index.ts'
+import { defaultSandboxLimits, userPattern } from '../sandbox/index.ts'
 import { readLimits } from './limits.ts'
 import { readRegistries } from './registries.ts'
+import { readSandboxDefaults } from './sandbox-defaults.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
 /** A variable that is set to nothing counts as unset. */
@@ -69,6 +70,7 @@ export const environment = z.object({
   ATOLL_DEFAULT_USER: unlessEmpty(
     z.string().regex(userPattern, 'must be the name or id of a user, and a group behind a colon if wanted').optional(),
   ),
+  ATOLL_SANDBOX_DEFAULTS: text,
   ATOLL_IMAGE_DEFINITIONS: unlessEmpty(absolutePath.optional()),
   ATOLL_REGISTRIES: text,
   ATOLL_DISK_POOL_MB: wholeNumber(0),
@@ -129,6 +131,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     (allowed, why) => faults.push(`ATOLL_GATEWAY_ALLOW ${allowed} ${why}`),
   )
   const limits = readLimits(given.ATOLL_LIMITS ?? '{}', faults)
+  const { timeoutSecondsMax } = { ...defaultSandboxLimits, ...limits.sandbox }
+  const sandboxDefaults = readSandboxDefaults(given.ATOLL_SANDBOX_DEFAULTS ?? '{}', timeoutSecondsMax, faults)
   const registries = readRegistries(given.ATOLL_REGISTRIES ?? '{}', faults)
   if (faults.length > 0) throw new ConfigError(faults)
   const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
@@ -161,6 +165,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
     warmSandboxesMax: given.ATOLL_WARM_POOL ?? defaultWarmPoolSize().count,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
+    /** What sandboxes of clients have that ask for nothing else. */
+    sandboxDefaults,
     limits,
     /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */
     mayQuarantineMany: given.ATOLL_ALLOW_QUARANTINE === '1',

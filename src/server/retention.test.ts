@@ -51,7 +51,11 @@ test('retention: ages come from the settings, and sessions stay without one', as
   const note = (what: string) => async (before: Date) =>
     void found.push([what, (Date.now() - before.getTime()) / hourMs])
   const context = {
-    sandboxes: { purge: note('sandboxes'), emptyQuarantine: async () => undefined },
+    sandboxes: {
+      purge: note('sandboxes'),
+      emptyQuarantine: async () => undefined,
+      deleteExpiredCheckpoints: async () => undefined,
+    },
     images: { removeUnused: note('images') },
     sessions: { deleteExpired: note('sessions'), sweepForkCheckpoints: async () => undefined },
     store: {

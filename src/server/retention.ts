@@ -15,7 +15,7 @@ export interface RetentionRule {
 }
 
 interface RetentionContext {
-  sandboxes: Pick<RunningSandboxService, 'purge' | 'emptyQuarantine'>
+  sandboxes: Pick<RunningSandboxService, 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints'>
   images: Pick<Images, 'removeUnused'>
   sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
   /** No service stands above these two. */
@@ -39,6 +39,7 @@ export function retentionRules({
   const { unusedDays } = { ...defaultImageLimits, ...limits.image }
   const rules: RetentionRule[] = [
     { what: 'stopped sandboxes', everyMs: 10 * minuteMs, run: (signal) => sandboxes.purge(ago(dayMs), signal) },
+    { what: 'expired checkpoints', everyMs: minuteMs, run: (signal) => sandboxes.deleteExpiredCheckpoints(signal) },
     { what: 'quarantine', everyMs: hourMs, run: () => sandboxes.emptyQuarantine() },
     { what: 'checkpoints of forks', everyMs: 10 * minuteMs, run: () => sessions.sweepForkCheckpoints() },
     { what: 'unused images', everyMs: hourMs, run: (signal) => images.removeUnused(ago(unusedDays * dayMs), signal) },

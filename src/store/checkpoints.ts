@@ -78,11 +78,13 @@ export function checkpointStore(db: Kysely<Database>, writer: LogWriter) {
       })
     },
 
-    async deleteCheckpoint(id) {
+    async deleteCheckpoint(id, expiredBy) {
       return await writer.transaction(db, async (transaction, note) => {
-        const deleted = await one(transaction.deleteFrom('checkpoints').where('id', '=', id).returningAll())
+        let query = transaction.deleteFrom('checkpoints').where('id', '=', id)
+        if (expiredBy !== undefined) query = query.where('expiresAt', '<=', expiredBy)
+        const deleted = await one(query.returningAll())
         if (deleted === undefined) return false
-        note(deleted.orgId, checkpointDeleted(deleted))
+        note(deleted.orgId, checkpointDeleted(deleted, expiredBy && 'expired'))
         await transaction
           .insertInto('deletedCheckpoints')
           .values({ id })
@@ -108,6 +110,10 @@ async function one(query: { executeTakeFirst(): Promise<Selectable<CheckpointTab
   return row && toCheckpoint(row)
 }
 
-function toCheckpoint({ lastPatchSequence: _counter, isPublic, ...row }: Selectable<CheckpointTable>): Checkpoint {
+export function toCheckpoint({
+  lastPatchSequence: _counter,
+  isPublic,
+  ...row
+}: Selectable<CheckpointTable>): Checkpoint {
   return { ...present(row), ...(isPublic ? { isPublic } : {}) }
 }

@@ -1,8 +1,9 @@
-import { sql, type Kysely, type Transaction, type Updateable } from 'kysely'
+import { sql, type Kysely, type NotNull, type Transaction, type Updateable } from 'kysely'
 import { whoActs } from '../events/index.ts'
 import { attachmentEntry, attachmentsOf, type SandboxBefore, sandboxEntries } from '../sandbox/log-entries.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox/sandbox.ts'
 import type { DiskUse, SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
+import { checkpointListStore } from './checkpoint-list.ts'
 import { checkpointStore } from './checkpoints.ts'
 import type { LogWriter } from './event-log.ts'
 import { recordOutcome } from './idempotency.ts'
@@ -19,6 +20,7 @@ export function sandboxStore(db: Kysely<Database>, writer: LogWriter): SandboxSt
   return {
     ...sandboxesAlone(db, writer),
     ...checkpointStore(db, writer),
+    ...checkpointListStore(db),
     ...patchStore(db),
     ...previewStore(db, writer),
     ...volumeStore(db, writer),
@@ -163,6 +165,18 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
         note(after.orgId, ...sandboxEntries(before, after, { ...whoActs(), parentId: parentId ?? undefined }))
         return after
       })
+    },
+
+    async nextExpiring(limit) {
+      return await db
+        .selectFrom('sandboxes')
+        .select(['id', 'expiresAt'])
+        .where('expiresAt', 'is not', null)
+        .where('status', '<>', 'stopped')
+        .orderBy('expiresAt')
+        .limit(limit)
+        .$narrowType<{ expiresAt: NotNull }>()
+        .execute()
     },
 
     async stoppedSandboxIds(stoppedBefore) {

@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
+import { Atoll, Sandbox } from '../../sdk/src/index.ts'
 import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
@@ -192,4 +193,74 @@ test('checkpoint: patches of nothing, without a script, too large, or of a stran
   assert.equal((await api.post('/api/sandboxes/from-checkpoint/cp-unknown00000', {})).status, 404)
   const secret = await api.post(`/api/sandboxes/from-checkpoint/${id}`, { secretStore: 'mine' })
   assert.deepEqual([secret.status, secret.body.code], [501, 'not_implemented'])
+})
+
+test('checkpoint: all of the organisation are listed, with what makes use of them, and are read, changed and deleted by id', async () => {
+  const { api, stranger } = world
+  const [one, two] = [await checkpoint('one'), await checkpoint('two')]
+  const fork = (await api.post(`/api/sandboxes/from-checkpoint/${one.id}`, {})).body.sandboxID
+  await api.delete(`/api/sandboxes/${one.sandboxId}`)
+  const made = await api.post(`/api/sandboxes/${fork}/checkpoints`, {
+    ...{ name: 'three', kind: 'disk_only', expiresInSeconds: 3600 },
+  })
+  await world.sandboxes.checkpoints.settled(world.orgId, made.body.id)
+  const page = await api.get('/api/checkpoints?limit=2')
+  const ids = (body: { id: string }[]) => body.map(({ id }) => id)
+  assert.deepEqual(ids(page.body), [made.body.id, two.id])
+  assert.match(page.body[0].expiresAt, /Z$/)
+  assert.equal(page.body[1].expiresAt, undefined)
+  const cursor = encodeURIComponent(page.headers['x-next-cursor'] as string)
+  const [next] = (await api.get(`/api/checkpoints?limit=1&cursor=${cursor}`)).body
+  assert.deepEqual([next.id, next.sandboxId, next.owner], [one.id, one.sandboxId, 'client'])
+  assert.deepEqual(next.dependents, { sandboxes: 1, sessions: 0, images: 0, checkpoints: 1 })
+  assert.deepEqual((await api.get(`/api/checkpoints/${one.id}`)).body, next)
+  assert.deepEqual(ids((await api.get(`/api/checkpoints?sandbox=${fork}`)).body), [made.body.id])
+  assert.deepEqual((await api.get('/api/checkpoints?owner=session')).body, [])
+  assert.deepEqual((await stranger.get('/api/checkpoints')).body, [])
+  for (const query of ['limit=0', 'limit=1001', 'owner=me', 'cursor=nonsense'])
+    assert.equal((await api.get(`/api/checkpoints?${query}`)).status, 400, query)
+
+  const path = `/api/checkpoints/${made.body.id}`
+  const kept = await api.send('PATCH', path, { body: { expiresInSeconds: null } })
+  assert.deepEqual([kept.status, kept.body.expiresAt], [200, undefined])
+  const again = await api.send('PATCH', path, { body: { expiresInSeconds: 60 } })
+  assert.ok(Date.parse(again.body.expiresAt) > Date.now() + 50_000)
+  for (const body of [{}, { expiresInSeconds: 0 }, { expiresInSeconds: '60' }, { expiresInSeconds: 31_536_001 }]) {
+    const answer = await api.send('PATCH', path, { body })
+    assert.deepEqual([answer.status, answer.body.field], [400, 'expiresInSeconds'], JSON.stringify(body))
+  }
+  for (const method of ['GET', 'PATCH', 'DELETE'] as const)
+    assert.equal((await stranger.send(method, path, { body: { expiresInSeconds: 60 } })).status, 404, method)
+  assert.equal((await api.delete(path)).status, 204)
+  assert.equal((await api.delete(path)).status, 404)
+  assert.equal((await api.get(path)).status, 404)
+})
+
+test('atoll sdk: lifetimes of sandboxes, forks and checkpoints are asked for and changed', async () => {
+  const client = new Atoll({ url: world.origin, apiKey: world.api.key })
+  const sandbox = await Sandbox.create({ client, ttlSeconds: 60, onIdle: 'stop', maxAgeSeconds: 3600 })
+  const lifetimes = async (of: Sandbox) => {
+    const { timeout, onIdle, maxAgeSeconds } = await of.info()
+    return [timeout, onIdle, maxAgeSeconds]
+  }
+  assert.deepEqual(await lifetimes(sandbox), [60, 'stop', 3600])
+  await sandbox.update({ ttlSeconds: 0, maxAgeSeconds: 0 })
+  assert.deepEqual(await lifetimes(sandbox), [0, 'stop', 0])
+  const one = await sandbox.checkpoint({ name: 'one', kind: 'disk_only', expiresInSeconds: 60 })
+  const two = await sandbox.checkpoint({ name: 'two', kind: 'disk_only' })
+  assert.equal((await one.setExpiry(null)).expiresAt, undefined)
+  assert.ok((await two.setExpiry(60)).expiresAt)
+  const fork = await two.fork({ onIdle: 'stop', maxAgeSeconds: 600 })
+  assert.deepEqual(await lifetimes(fork), [300, 'stop', 600])
+  const listed = await Array.fromAsync(client.checkpoints({ sandbox: sandbox.id, owner: 'client' }))
+  assert.deepEqual(
+    listed.map(({ id, dependents }) => [id, dependents.sandboxes]),
+    [
+      [two.id, 1],
+      [one.id, 0],
+    ],
+  )
+  await client.deleteCheckpoint(one.id)
+  await two.delete()
+  assert.deepEqual(await Array.fromAsync(client.checkpoints({ sandbox: sandbox.id })), [])
 })

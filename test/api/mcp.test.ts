@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
@@ -94,6 +95,10 @@ test('sandbox: create, run, files, a URL and the end', async (t) => {
   )
   const { sandboxes } = await call(client, 'sandbox_list', { status: 'running' })
   assert.ok((sandboxes as { sandbox_id: string }[]).some((one) => one.sandbox_id === sandbox_id))
+  const ended = await call(client, 'sandbox_create', { ttl_seconds: 1, on_idle: 'stop' })
+  const stopped = async () => (await world.api.get(`/api/sandboxes/${ended['sandbox_id']}`)).body
+  await eventually(async () => (await stopped()).reason === 'idle')
+  assert.equal((await world.api.get(`/api/sandboxes/${sandbox_id}`)).body.onIdle, 'hibernate')
   assert.deepEqual(await call(client, 'delete', { sandbox_id }), { deleted: [sandbox_id] })
   assert.match(await refusal(client, 'run', { sandbox_id, command: 'true' }), /^sandbox_stopped: /)
 })

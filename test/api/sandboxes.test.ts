@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
@@ -69,6 +70,58 @@ test('sandbox: the timeout is required, whole and bounded, and the answer is an 
     assert.equal(body.field, 'timeout')
     assert.match(body.error, /^timeout: /)
   }
+})
+
+test('sandbox: what ends it is given, told and changed, of a fork its own', async () => {
+  const { api } = world
+  const id = await world.sandbox({ timeout: 60, onIdle: 'stop', maxAgeSeconds: 3600 })
+  const plain = await world.sandbox()
+  const lifetimes = async (of: string) => {
+    const { timeout, onIdle, maxAgeSeconds, expiresAt } = (await api.get(`/api/sandboxes/${of}`)).body
+    return [
+      timeout,
+      onIdle,
+      maxAgeSeconds,
+      expiresAt === null ? null : Math.round((Date.parse(expiresAt) - Date.now()) / 60_000),
+    ]
+  }
+  assert.deepEqual(await lifetimes(id), [60, 'stop', 3600, 60])
+  assert.deepEqual(await lifetimes(plain), [300, 'hibernate', 0, null])
+  const changed = await api.send('PATCH', `/api/sandboxes/${id}`, {
+    body: { timeout: 0, onIdle: 'hibernate', maxAgeSeconds: 7200 },
+  })
+  assert.deepEqual([changed.status, changed.body.sandboxID, changed.body.endAt], [200, id, null])
+  assert.deepEqual(await lifetimes(id), [0, 'hibernate', 7200, 120])
+  await api.send('PATCH', `/api/sandboxes/${id}`, { body: { onIdle: 'stop' } })
+  assert.deepEqual(await lifetimes(id), [0, 'stop', 7200, 120])
+  const saved = await api.post(`/api/sandboxes/${id}/checkpoints`, { name: 'one', kind: 'disk_only' })
+  const [fork, own] = [
+    await api.post(`/api/sandboxes/from-checkpoint/${saved.body.id}`, {}),
+    await api.post(`/api/sandboxes/from-checkpoint/${saved.body.id}`, { onIdle: 'stop', maxAgeSeconds: 600 }),
+  ]
+  assert.deepEqual(await lifetimes(fork.body.sandboxID), [300, 'hibernate', 0, null])
+  assert.deepEqual(await lifetimes(own.body.sandboxID), [300, 'stop', 600, 10])
+  for (const [body, field] of [
+    [{ onIdle: 'sleep' }, 'onIdle'],
+    [{ maxAgeSeconds: -1 }, 'maxAgeSeconds'],
+    [{ maxAgeSeconds: 1.5 }, 'maxAgeSeconds'],
+    [{ maxAgeSeconds: 31_536_001 }, 'maxAgeSeconds'],
+    [{ timeout: '60' }, 'timeout'],
+  ] as const) {
+    for (const answer of [
+      await api.send('PATCH', `/api/sandboxes/${id}`, { body }),
+      await api.post('/api/sandboxes', body),
+      await api.post(`/api/sandboxes/from-checkpoint/${saved.body.id}`, body),
+    ])
+      assert.deepEqual([answer.status, answer.body.field], [400, field], JSON.stringify(body))
+  }
+  const patch = (client: typeof api) => client.send('PATCH', `/api/sandboxes/${id}`, { body: { onIdle: 'stop' } })
+  assert.equal((await patch(world.stranger)).status, 404)
+  await api.send('PATCH', `/api/sandboxes/${id}`, { body: { timeout: 1 } })
+  await eventually(async () => (await api.get(`/api/sandboxes/${id}`)).body.status === 'stopped')
+  const { body } = await api.get(`/api/sandboxes/${id}`)
+  assert.deepEqual([body.reason, body.expiresAt], ['idle', null])
+  assert.match((await patch(api)).body.error, /is stopped: it was idle for 1 seconds/)
 })
 
 test('sandbox: wrong types and values name their field', async () => {

@@ -1,10 +1,11 @@
 /** Activity, hibernation, waking and sizes of real sandboxes. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { askPreview } from './preview.ts'
 import { groupsOf, processesOf } from './sandbox-insides.ts'
 import { sh, startSandbox } from './sandbox-calls.ts'
@@ -82,6 +83,36 @@ test('hibernate: it leaves no process, no control group and no memory; exec sess
     'no line is missing and none came twice',
   )
   await server.json('DELETE', `/api/sandboxes/${id}`)
+})
+
+test('lifetimes: an age that is reached ends a command and a hibernated sandbox, an idle one can stop; the host keeps nothing', async () => {
+  const [busy, asleep] = [
+    await startSandbox(server, { maxAgeSeconds: 4 }),
+    await startSandbox(server, { maxAgeSeconds: 4 }),
+  ]
+  const idle = await startSandbox(server, { timeout: 1, onIdle: 'stop' })
+  const exec = await start(busy, 'sleep', ['1000'])
+  const followed = follow(busy, exec, 0, () => false)
+  await server.json('POST', `/api/sandboxes/${asleep}/hibernate`)
+  const pids = await processesOf(busy)
+  assert.ok(pids.length > 1)
+  await followed
+  for (const [id, reason] of [
+    [busy, 'expired'],
+    [asleep, 'expired'],
+    [idle, 'idle'],
+  ] as const) {
+    const ended = await eventually(async () => {
+      const read = (await server.json('GET', `/api/sandboxes/${id}`)) as { status: string; reason?: string }
+      assert.equal(read.status, 'stopped')
+      return read
+    })
+    assert.equal(ended.reason, reason)
+    await eventually(async () => (await processesOf(id)).length === 0)
+    await eventually(
+      async () => !(await readdir(server.dataDir, { recursive: true })).some((name) => name.includes(id)),
+    )
+  }
 })
 
 test('hibernate: a sandbox does at its timeout, and a preview request wakes it', async () => {

@@ -7,4 +7,5 @@ test('the first chapters of the README work as written, pasted into one shell', 
   await using server = await AtollServer.start()
   await followReadme(server)
   assert.deepEqual(await server.json('GET', '/api/sandboxes'), [])
+  assert.deepEqual(await server.json('GET', '/api/checkpoints'), [])
 })

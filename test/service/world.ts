@@ -1,7 +1,7 @@
 import { after, before } from 'node:test'
 import { type ErrorCode, isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
-import type { ProcessInfo, SandboxLimits } from '../../src/sandbox/index.ts'
+import type { ProcessInfo, SandboxDefaults, SandboxLimits } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
 import { openFreshStore } from '../support/database.ts'
 import { FakeMachines, type Step } from '../support/fake-machines.ts'
@@ -14,6 +14,7 @@ interface Kept {
   signingSecret?: string
   machines?: FakeMachines
   orgId?: string
+  defaults?: SandboxDefaults
 }
 
 /** The real sandbox service over a real store and machines in memory, for an organisation of its own unless one is kept. */
@@ -26,6 +27,7 @@ export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {
     limits,
     records: kept.records,
     signingSecret: kept.signingSecret,
+    defaults: kept.defaults,
   })
   const events: ServiceEvent[] = []
   bus.subscribe('*', (event) => events.push(event))

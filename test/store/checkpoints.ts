@@ -3,7 +3,7 @@ import { suite, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { checkpointOf, newSandbox, patchOf } from './kit.ts'
+import { allPages, checkpointOf, idsOf, imageOf, newSandbox, newSession, patchOf, sandboxOf } from './kit.ts'
 
 export function checkpointTests(store: Store): void {
   const { sandboxes } = store
@@ -16,7 +16,13 @@ export function checkpointTests(store: Store): void {
   suite('checkpoints', () => {
     test('checkpoint: it is read as it was written', async () => {
       const sandbox = await newSandbox(store)
-      const full = checkpointOf(sandbox, { kind: 'full', status: 'failed', error: 'why', sizeBytes: 2 ** 40 })
+      const full = checkpointOf(sandbox, {
+        kind: 'full',
+        status: 'failed',
+        error: 'why',
+        sizeBytes: 2 ** 40,
+        expiresAt: new Date('2027-01-01'),
+      })
       const bare = checkpointOf(sandbox)
       await sandboxes.insertCheckpoint(full)
       await sandboxes.insertCheckpoint(bare)
@@ -59,6 +65,40 @@ export function checkpointTests(store: Store): void {
       )
     })
 
+    test('checkpoint list: it pages newest first through equal times, by sandbox and owner, without other organisations', async () => {
+      const sandbox = await newSandbox(store)
+      const { orgId } = sandbox
+      const made = Array.from({ length: 4 }, () => checkpointOf(sandbox))
+      const image = checkpointOf(sandbox, { owner: 'image', createdAt: new Date('2026-06-01') })
+      const elsewhere = checkpointOf({ ...sandbox, id: newId('sb-') }, { createdAt: new Date('2026-05-01') })
+      for (const checkpoint of [...made, image, elsewhere]) await sandboxes.insertCheckpoint(checkpoint)
+      await newCheckpoint()
+      const sorted = idsOf(made).toSorted().toReversed()
+      const pages = await allPages((page) => sandboxes.checkpointPage({ orgId, limit: 4, ...page }))
+      assert.deepEqual(pages.map(idsOf), [[image.id, elsewhere.id, ...sorted.slice(0, 2)], sorted.slice(2)])
+      const some = async (query: object) => idsOf((await sandboxes.checkpointPage({ orgId, limit: 9, ...query })).items)
+      assert.deepEqual(await some({ sandboxId: sandbox.id, owner: 'client' }), sorted)
+      assert.deepEqual(await some({ owner: 'image' }), [image.id])
+      assert.deepEqual(await some({ owner: 'session' }), [])
+    })
+
+    test('checkpoint: what makes use of it is counted, without what has ended', async () => {
+      const sandbox = await newSandbox(store)
+      const { orgId } = sandbox
+      const [used, unused] = [checkpointOf(sandbox), checkpointOf(sandbox)]
+      for (const checkpoint of [used, unused]) await sandboxes.insertCheckpoint(checkpoint)
+      const fromCheckpointId = used.id
+      const fork = sandboxOf(orgId, { fromCheckpointId, status: 'hibernated' })
+      const ended = sandboxOf(orgId, { fromCheckpointId, status: 'stopped' })
+      for (const one of [fork, ended]) await sandboxes.insertSandbox(one)
+      for (const one of [fork, fork, ended]) await sandboxes.insertCheckpoint(checkpointOf(one))
+      await newSession(store, orgId, { checkpointId: used.id })
+      await newSession(store, orgId, { checkpointId: used.id, status: 'ended' })
+      await store.images.insertImage(imageOf(orgId, { checkpointId: used.id }))
+      const found = await sandboxes.checkpointDependents([used.id, unused.id])
+      assert.deepEqual([...found], [[used.id, { sandboxes: 1, sessions: 1, images: 1, checkpoints: 2 }]])
+    })
+
     test('checkpoint: it is found by state and updated', async () => {
       const sandbox = await newSandbox(store)
       const checkpoint = checkpointOf(sandbox, { status: 'processing' })
@@ -85,6 +125,16 @@ export function checkpointTests(store: Store): void {
       assert.equal(await sandboxes.deleteCheckpoint(id), false)
       assert.equal(await sandboxes.checkpoint(id), undefined)
       assert.deepEqual(await sandboxes.listPatches(id), [])
+    })
+
+    test('checkpoint: a delete of an expired one finds that its time was moved', async () => {
+      const { id } = await newCheckpoint()
+      const now = new Date('2026-07-01')
+      assert.equal(await sandboxes.deleteCheckpoint(id, now), false)
+      await sandboxes.updateCheckpoint(id, { expiresAt: new Date('2026-07-02') })
+      assert.equal(await sandboxes.deleteCheckpoint(id, now), false)
+      await sandboxes.updateCheckpoint(id, { expiresAt: now })
+      assert.equal(await sandboxes.deleteCheckpoint(id, now), true)
     })
 
     test('checkpoint: a deleted one is listed until it is forgotten', async () => {

@@ -50,6 +50,7 @@ export function sandboxOf(orgId: string, fields: Partial<Sandbox> = {}): Sandbox
     memoryMb: 1024,
     diskMb: 10_240,
     timeoutSeconds: 300,
+    onIdle: 'hibernate',
     envs: {},
     metadata: {},
     tags: {},

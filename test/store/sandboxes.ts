@@ -17,6 +17,8 @@ function fullSandbox(orgId: string): Sandbox {
     reasonMessage: 'out of memory — «node»',
     cpuCount: 0.5,
     timeoutSeconds: 2_592_000,
+    onIdle: 'stop',
+    expiresAt: new Date('2027-01-15T10:30:00.123Z'),
     envs: { A: '1', snake_case: 'x', camelCase: 'y', EMPTY: '' },
     metadata: { 'with "quotes"': "it's $1", '😀': '\\u0041' },
     tags: { team: 'web' },
@@ -55,6 +57,22 @@ export function sandboxTests(store: Store): void {
     test('sandbox: a taken id is a conflict', async () => {
       const sandbox = await newSandbox(store)
       await refuses(insert(sandbox), 'conflict')
+    })
+
+    test('sandbox: those with a maximum age are found by its end, unless they are stopped', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const of = (at: string, fields: Partial<Sandbox> = {}) =>
+        sandboxOf(orgId, { expiresAt: new Date(`1970-01-0${at}T00:00:00Z`), ...fields })
+      const [late, early, asleep] = [of('3'), of('1', { status: 'creating' }), of('2', { status: 'hibernated' })]
+      await insert(late, early, asleep, of('1', { status: 'stopped' }), sandboxOf(orgId))
+      const found = (await sandboxes.nextExpiring(3)).map(({ id, expiresAt }) => [id, expiresAt])
+      assert.deepEqual(
+        found,
+        [early, asleep, late].map(({ id, expiresAt }) => [id, expiresAt]),
+      )
+      await sandboxes.updateSandbox(early.id, { expiresAt: undefined })
+      assert.deepEqual(idsOf(await sandboxes.nextExpiring(1)), [asleep.id])
+      for (const { id } of [late, asleep]) await sandboxes.updateSandbox(id, { expiresAt: undefined })
     })
 
     test('sandbox list: it pages newest first through equal creation times, without other organisations and states', async () => {

@@ -5,7 +5,7 @@ import { newId } from '../../src/lib/id.ts'
 import type { Log } from '../../src/lib/log.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
-import type { SandboxLimits, SandboxServiceDeps } from '../../src/sandbox/index.ts'
+import type { SandboxDefaults, SandboxLimits, SandboxServiceDeps } from '../../src/sandbox/index.ts'
 import type { Store } from '../../src/store/index.ts'
 import { FakeTxtRecords } from './fake-txt-records.ts'
 
@@ -26,6 +26,7 @@ interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driv
   records?: FakeTxtRecords | undefined
   signingSecret?: string | undefined
   warmSandboxesMax?: number
+  defaults?: SandboxDefaults | undefined
 }
 
 /** The real sandbox service on a bus, a log and a DNS of its own. */
@@ -49,6 +50,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
     log,
     limits: { ...defaultSandboxLimits, ...limits },
     warmSandboxesMax,
+    defaults: options.defaults ?? {},
     previewDomain: {
       host: previewHost,
       tls: false,

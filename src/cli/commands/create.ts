@@ -1,4 +1,4 @@
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import type { StartResult, VolumeMount } from '../../../sdk/src/index.ts'
 import { pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, writeJson, writeLine } from '../output.ts'
@@ -7,6 +7,8 @@ import { clientOf, type Flags } from '../settings.ts'
 interface Options extends Flags {
   template?: string
   timeout?: number
+  onIdle?: string
+  maxAge?: number
   cpu?: number
   memory?: number
   disk?: number
@@ -22,7 +24,9 @@ export function addCreate(program: Command): void {
     .command('create')
     .description('start a sandbox and print its id')
     .option('--template <name>', 'the image')
-    .option('--timeout <seconds>', 'idle timeout, 0 for none', wholeNumber)
+    .option('--timeout <seconds>', "idle timeout, 0 for none (default: 300, or the server's)", wholeNumber)
+    .addOption(new Option('--on-idle <action>', 'what happens then').choices(['hibernate', 'stop']))
+    .option('--max-age <seconds>', 'delete it this long after its creation, whatever it does; 0 for never', wholeNumber)
     .option('--cpu <count>', 'CPUs', wholeNumber)
     .option('--memory <MB>', 'memory', wholeNumber)
     .option('--disk <MB>', 'disk', wholeNumber)
@@ -36,6 +40,8 @@ export function addCreate(program: Command): void {
       const {
         template: templateID,
         timeout,
+        onIdle,
+        maxAge: maxAgeSeconds,
         cpu: cpuCount,
         memory: memoryMB,
         disk: diskMB,
@@ -46,7 +52,8 @@ export function addCreate(program: Command): void {
       } = flags
       const client = await clientOf(flags)
       const previewAuth = flags.previewToken === undefined ? undefined : { scheme: 'bearer', token: flags.previewToken }
-      const json = { templateID, timeout, cpuCount, memoryMB, diskMB, user, envs, metadata, volumes, previewAuth }
+      const lifetimes = { timeout, onIdle, maxAgeSeconds }
+      const json = { templateID, ...lifetimes, cpuCount, memoryMB, diskMB, user, envs, metadata, volumes, previewAuth }
       const started = await client.json<StartResult>('POST', '/api/sandboxes', { json, creates: true })
       if (flags.json) return await writeJson(started)
       await writeLine(started.sandboxID)

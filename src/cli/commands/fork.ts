@@ -1,4 +1,4 @@
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { makeError, type ErrorCode, type StartResult, type VolumeMount } from '../../../sdk/src/index.ts'
 import { checkedId, pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, writeJson, writeLine } from '../output.ts'
@@ -7,6 +7,8 @@ import { clientOf, type Flags } from '../settings.ts'
 interface Options extends Flags {
   count?: number
   timeout?: number
+  onIdle?: string
+  maxAge?: number
   memory?: number
   user?: string
   env?: Record<string, string>
@@ -29,6 +31,8 @@ export function addFork(program: Command): void {
     .argument('<checkpoint>')
     .option('--count <count>', 'how many', wholeNumber)
     .option('--timeout <seconds>', 'idle timeout of each, 0 for none', wholeNumber)
+    .addOption(new Option('--on-idle <action>', 'what happens then').choices(['hibernate', 'stop']))
+    .option('--max-age <seconds>', 'delete each this long after its creation, 0 for never', wholeNumber)
     .option('--memory <MB>', 'memory of each', wholeNumber)
     .option('--user <name>', 'who runs their commands, by name or id')
     .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
@@ -37,6 +41,8 @@ export function addFork(program: Command): void {
       const {
         count,
         timeout,
+        onIdle,
+        maxAge: maxAgeSeconds,
         memory: memoryMB,
         user,
         env: envs,
@@ -45,7 +51,7 @@ export function addFork(program: Command): void {
       } = command.optsWithGlobals<Options>()
       const client = await clientOf(flags)
       const path = `/api/sandboxes/from-checkpoint/${checkedId(id, 'cp-', 'checkpoint')}`
-      const json = { count, timeout, memoryMB, user, envs, volumes }
+      const json = { count, timeout, onIdle, maxAgeSeconds, memoryMB, user, envs, volumes }
       const answer = await client.json<StartResult | StartResults>('POST', path, { json, creates: true })
       const all = 'sandboxes' in answer ? answer.sandboxes : [answer]
       if (flags.json) await writeJson(answer)

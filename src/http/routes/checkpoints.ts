@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Checkpoint, StartedSandbox, StartFromCheckpoint } from '../../sandbox/index.ts'
+import type { Checkpoint, ListedCheckpoint, StartedSandbox, StartFromCheckpoint } from '../../sandbox/index.ts'
 import { checkpoints as wire, common, sandboxes } from '../../protocol/http/index.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
@@ -30,8 +30,8 @@ export const checkpointRoutes = [
     answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
     errors: [...wakingErrors, 'quota_exceeded', 'full_checkpoint_unavailable'],
     async handle({ orgId, params, body, creation, deps }) {
-      const { name, kind, retentionPolicy } = body
-      const input = { name, ...defined({ kind, retentionPolicy }) }
+      const { name, kind, retentionPolicy, expiresInSeconds } = body
+      const input = { name, ...defined({ kind, retentionPolicy, expiresInSeconds }) }
       const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, input, { creation })
       return { statusCode: 201, body: checkpointBody(checkpoint) }
     },
@@ -42,6 +42,57 @@ export const checkpointRoutes = [
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
     answer: async ({ orgId, params, deps }) =>
       (await deps.sandboxes.checkpoints.list(orgId, params.id)).map(checkpointBody),
+  }),
+  route('GET', '/api/checkpoints', {
+    id: 'listAllCheckpoints',
+    summary: 'List all checkpoints, newest first',
+    description:
+      'Of all sandboxes, stopped ones too, and those that images and sessions have made for themselves (`owner`). The next page is named by ' +
+      'the header `X-Next-Cursor`.',
+    query: wire.listCheckpointsQuery,
+    answers: {
+      200: {
+        description: 'One page',
+        body: z.array(wire.listedCheckpoint),
+        headers: { 'X-Next-Cursor': 'Value of `cursor` for the next page; absent on the last' },
+      },
+    },
+    async handle({ orgId, query, deps }) {
+      const { sandbox: sandboxId, owner, limit = 1000, cursor } = query
+      const page = await deps.sandboxes.checkpoints.page(orgId, { limit, ...defined({ sandboxId, owner, cursor }) })
+      return {
+        statusCode: 200,
+        body: page.items.map(listedBody),
+        headers: page.nextCursor === undefined ? {} : { 'x-next-cursor': page.nextCursor },
+      }
+    },
+  }),
+  route('GET', '/api/checkpoints/:checkpointId', {
+    id: 'getCheckpoint',
+    summary: 'Read a checkpoint',
+    answers: { 200: { description: 'The checkpoint', body: wire.listedCheckpoint } },
+    answer: async ({ orgId, params, deps }) =>
+      listedBody(await deps.sandboxes.checkpoints.get(orgId, params.checkpointId)),
+  }),
+  route('PATCH', '/api/checkpoints/:checkpointId', {
+    id: 'updateCheckpoint',
+    summary: 'Change when a checkpoint is deleted by itself',
+    description: 'Those of images and of forks of sessions are deleted with what needs them (409).',
+    body: wire.updateCheckpoint,
+    answers: { 200: { description: 'The checkpoint', body: wire.listedCheckpoint } },
+    errors: ['conflict'],
+    answer: async ({ orgId, params, body, deps }) => {
+      const expiresInSeconds = body.expiresInSeconds ?? undefined
+      return listedBody(await deps.sandboxes.checkpoints.setExpiry(orgId, params.checkpointId, expiresInSeconds))
+    },
+  }),
+  route('DELETE', '/api/checkpoints/:checkpointId', {
+    id: 'deleteCheckpointById',
+    summary: 'Delete a checkpoint with its patches, whatever sandbox it is of',
+    description: 'Sandboxes started from it run on.',
+    answers: { 204: { description: 'It is gone' } },
+    errors: ['conflict'],
+    answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.delete(orgId, undefined, params.checkpointId),
   }),
   route('DELETE', '/api/sandboxes/:id/checkpoints/:checkpointId', {
     id: 'deleteCheckpoint',
@@ -77,8 +128,9 @@ export const checkpointRoutes = [
     errors: [...startErrors, 'not_found', 'patch_failed', 'not_implemented'],
     async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
-      const { timeout: timeoutSeconds, envs, memoryMB: memoryMb, volumes, user } = body
-      const input: StartFromCheckpoint = defined({ timeoutSeconds, envs, memoryMb, volumes, user })
+      const { timeout: timeoutSeconds, onIdle, maxAgeSeconds, envs, memoryMB: memoryMb, volumes, user } = body
+      const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
+      const input: StartFromCheckpoint = defined({ ...lifetimes, envs, memoryMb, volumes, user })
       const { checkpointId } = params
       if (body.count !== undefined) {
         const { checkpoints } = deps.sandboxes
@@ -90,6 +142,10 @@ export const checkpointRoutes = [
     },
   }),
 ]
+
+function listedBody({ checkpoint, dependents }: ListedCheckpoint): z.output<typeof wire.listedCheckpoint> {
+  return { ...checkpointBody(checkpoint), owner: checkpoint.owner, dependents }
+}
 
 function publishing(id: string, verb: string, isPublic: boolean): Route {
   return route('POST', `/api/sandboxes/checkpoints/:checkpointId/${verb}`, {
@@ -119,5 +175,6 @@ function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint
     volumes: checkpointVolumesBody(checkpoint.volumes),
     createdAt: seconds(checkpoint.createdAt),
     ...defined({ public: checkpoint.isPublic, error: checkpoint.error }),
+    ...(checkpoint.expiresAt && { expiresAt: seconds(checkpoint.expiresAt) }),
   }
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { common, sandboxes as wire } from '../../protocol/http/index.ts'
-import type { Sandbox, StartedSandbox } from '../../sandbox/index.ts'
+import { maxAgeSecondsOf, type Sandbox, type StartedSandbox } from '../../sandbox/index.ts'
 import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
@@ -118,6 +118,20 @@ export const sandboxRoutes = [
       return { statusCode: 200, body: startResult({ sandbox }, deps.config) }
     },
   }),
+  route('PATCH', '/api/sandboxes/:id', {
+    id: 'updateSandbox',
+    summary: 'Change what ends a sandbox',
+    description:
+      'What is left out stays. `timeout` and `onIdle` restart the idle clock. A `maxAgeSeconds` that is over already is refused.',
+    body: wire.updateSandbox,
+    answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
+    errors: ['conflict', 'sandbox_stopped'],
+    async handle({ orgId, params, body, deps }) {
+      const { timeout: timeoutSeconds, onIdle, maxAgeSeconds } = body
+      const change = defined({ timeoutSeconds, onIdle, maxAgeSeconds })
+      return { statusCode: 200, body: sandboxBody(await deps.sandboxes.update(orgId, params.id, change), deps) }
+    },
+  }),
   startAgain('rebootSandbox', 'reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
   startAgain('powerCycleSandbox', 'power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
   route('POST', '/api/sandboxes/:id/timeout', {
@@ -169,8 +183,10 @@ export function sourceOf(body: Pick<CreateBody, 'image' | 'snapshot'>): ImageReq
 
 function inputOf(body: CreateBody) {
   const { timeout: timeoutSeconds, cpuCount, memoryMB: memoryMb, diskMB: diskMb, envs, metadata, volumes, user } = body
+  const { onIdle, maxAgeSeconds } = body
   const previewAuth = body.previewAuth && previewAuthOf(body.previewAuth)
-  return defined({ timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
+  const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
+  return defined({ ...lifetimes, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
 }
 
 /** The parts that every answer about a sandbox has. */
@@ -201,9 +217,11 @@ function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.outpu
   return {
     ...startFields(sandbox, config),
     ...{ templateID, timeout, metadata, tags },
+    ...{ onIdle: sandbox.onIdle, maxAgeSeconds: maxAgeSecondsOf(sandbox) },
     tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt),
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
+    expiresAt: seconds(sandbox.status === 'stopped' ? undefined : sandbox.expiresAt),
     volumes: mountedBody(sandbox.volumes),
     ...defined({ user: sandbox.commandDefaults?.user, reason, reasonMessage }),
   }

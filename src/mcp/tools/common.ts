@@ -2,10 +2,10 @@ import { z } from 'zod'
 
 export const sandboxId = z.string().min(1).describe('Such as sb-4f9x…')
 export const path = z.string().min(1).describe('Absolute path in the sandbox')
-export const ttlSeconds = z
-  .int()
-  .min(0)
-  .describe('Idle timeout in seconds after which the sandbox sleeps or stops; 0: never. Default 600')
+export const ttlSeconds = z.int().min(0).describe('Idle timeout in seconds; 0: never. Default 600')
+export const onIdle = z
+  .enum(['hibernate', 'stop'])
+  .describe('After the idle timeout: hibernate keeps it for its next use, stop deletes it. Default hibernate')
 
 /** Idle timeout of a sandbox that is not used any more. */
 export const ttlSecondsDefault = 600

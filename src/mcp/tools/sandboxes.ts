@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { AtollError, Sandbox } from '../../../sdk/src/index.ts'
 import { makes, reads, removes, runsAnything, sets, tool } from '../tool.ts'
-import { lastPart, sandboxId, ttlSeconds, ttlSecondsDefault } from './common.ts'
+import { lastPart, onIdle, sandboxId, ttlSeconds, ttlSecondsDefault } from './common.ts'
 
 const envs = z.record(z.string(), z.string()).describe('Environment variables')
 const info = {
@@ -20,22 +20,25 @@ export const sandboxTools = [
   tool({
     name: 'sandbox_create',
     title: 'Create a sandbox',
-    description: 'Start an isolated Linux machine (root, Debian, Python, Node, git, internet). Delete it when done.',
+    description:
+      'Start an isolated Linux machine (root, Debian, Python, Node, git, internet). Unused, it hibernates; delete it when done.',
     input: z.object({
       template: z.string().optional().describe('Image; default base'),
       ttl_seconds: ttlSeconds.optional(),
+      on_idle: onIdle.optional(),
       memory_mb: z.int().positive().optional(),
       cpu_count: z.int().positive().optional(),
       envs: envs.optional(),
     }),
     output: z.object({ sandbox_id: z.string() }),
     hints: makes,
-    async run({ template, ttl_seconds, memory_mb, cpu_count, envs: env }, { client, signal }) {
+    async run({ template, ttl_seconds, on_idle = 'hibernate', memory_mb, cpu_count, envs: env }, { client, signal }) {
       const { id } = await Sandbox.create({
         client,
         signal,
         template,
         ttlSeconds: ttl_seconds ?? ttlSecondsDefault,
+        onIdle: on_idle,
         memoryMB: memory_mb,
         cpuCount: cpu_count,
         envs: env,
@@ -126,12 +129,13 @@ export const sandboxTools = [
       sandbox_id: sandboxId,
       name: z.string().min(1).max(128).optional(),
       kind: z.enum(['full', 'disk_only']).optional().describe('Default full: with memory'),
+      expires_in_seconds: z.int().min(1).optional().describe('Delete it after this time; default never'),
     }),
     output: z.object({ sandbox_id: z.string(), checkpoint_id: z.string(), kind: z.string() }),
     hints: makes,
-    async run({ sandbox_id, name, kind }, { client, signal }) {
+    async run({ sandbox_id, name, kind, expires_in_seconds: expiresInSeconds }, { client, signal }) {
       const sandbox = await Sandbox.connect(sandbox_id, { client, signal })
-      const { id, info: saved } = await sandbox.checkpoint({ name, kind, signal })
+      const { id, info: saved } = await sandbox.checkpoint({ name, kind, expiresInSeconds, signal })
       return { sandbox_id, checkpoint_id: id, kind: saved.kind }
     },
   }),
@@ -143,11 +147,13 @@ export const sandboxTools = [
       checkpoint_id: z.string().min(1),
       count: z.int().min(1).max(forksMax).optional().describe('Default 1'),
       ttl_seconds: ttlSeconds.optional(),
+      on_idle: onIdle.optional(),
     }),
     output: z.object({ checkpoint_id: z.string(), sandbox_ids: z.array(z.string()), errors: z.array(z.string()) }),
     hints: makes,
-    async run({ checkpoint_id, count = 1, ttl_seconds = ttlSecondsDefault }, { client, signal }) {
-      const started = await Sandbox.forkMany(checkpoint_id, count, { client, signal, ttlSeconds: ttl_seconds })
+    async run({ checkpoint_id, count = 1, ttl_seconds, on_idle = 'hibernate' }, { client, signal }) {
+      const life = { ttlSeconds: ttl_seconds ?? ttlSecondsDefault, onIdle: on_idle }
+      const started = await Sandbox.forkMany(checkpoint_id, count, { client, signal, ...life })
       const sandboxes = started.filter((one) => one instanceof Sandbox)
       const errors = started.filter((one) => one instanceof AtollError)
       return {

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { envs, secondTime } from './common.ts'
+import { envs, expiresInSeconds, secondTime } from './common.ts'
 import { checkpointVolumes } from './volumes.ts'
 
 export const kind = z.enum(['full', 'disk_only'])
@@ -7,6 +7,9 @@ export const kind = z.enum(['full', 'disk_only'])
 export const createCheckpoint = z.object({
   name: z.string().max(128).regex(/\S/, 'must not be blank').describe('A name of your own; not blank'),
   kind: kind.optional().describe('`full` keeps memory and processes, `disk_only` the disk alone. Default `full`'),
+  expiresInSeconds: expiresInSeconds
+    .optional()
+    .describe('Seconds after which it is deleted by itself, unless something needs it then. Default: never'),
   retentionPolicy: z
     .object({
       mode: z.literal('delete_oldest').describe('The oldest is deleted first'),
@@ -17,32 +20,63 @@ export const createCheckpoint = z.object({
   promoteToFull: z.boolean().optional().describe('Accepted, without effect'),
 })
 
-export const checkpoint = z
-  .object({
-    id: z.string().describe('Id of the checkpoint, `cp-…`'),
-    sandboxId: z.string().describe('The sandbox that it was made of'),
-    orgId: z.string().describe('The organisation that owns it'),
-    name: z.string().describe('Name given at its creation'),
-    kind: kind.describe('What it keeps: `full` memory and disk, `disk_only` the disk'),
-    status: z
-      .enum(['processing', 'ready', 'failed'])
-      .describe('`processing` until it can be started from; `failed` has `error`'),
-    sizeBytes: z.number().describe('Space on disk, in bytes'),
-    sandboxConfig: z
+const checkpointFields = z.object({
+  id: z.string().describe('Id of the checkpoint, `cp-…`'),
+  sandboxId: z.string().describe('The sandbox that it was made of'),
+  orgId: z.string().describe('The organisation that owns it'),
+  name: z.string().describe('Name given at its creation'),
+  kind: kind.describe('What it keeps: `full` memory and disk, `disk_only` the disk'),
+  status: z
+    .enum(['processing', 'ready', 'failed'])
+    .describe('`processing` until it can be started from; `failed` has `error`'),
+  sizeBytes: z.number().describe('Space on disk, in bytes'),
+  sandboxConfig: z
+    .object({
+      templateID: z.string().describe('Image of the sandbox'),
+      cpuCount: z.number().describe('CPUs of the sandbox'),
+      memoryMB: z.int().describe('Memory of the sandbox in MiB'),
+      diskMB: z.int().describe('Disk of the sandbox in MiB'),
+      envs,
+    })
+    .describe('What a sandbox started from it has'),
+  volumes: checkpointVolumes.describe('The volumes of the sandbox, which it does not contain'),
+  createdAt: secondTime.describe('When it was made'),
+  public: z.boolean().optional().describe('Every organisation may start sandboxes from it'),
+  expiresAt: secondTime.optional().describe('When it is deleted by itself; absent: never'),
+  error: z.string().optional().describe('Why it failed'),
+})
+export const checkpoint = checkpointFields.meta({ id: 'Checkpoint' })
+
+export const owner = z
+  .enum(['client', 'image', 'session', 'wake'])
+  .describe(
+    'Who needs it: you (`client`), an image, the fork of a session, or you after a wake without memory (`wake`)',
+  )
+
+export const listedCheckpoint = checkpointFields
+  .extend({
+    owner,
+    dependents: z
       .object({
-        templateID: z.string().describe('Image of the sandbox'),
-        cpuCount: z.number().describe('CPUs of the sandbox'),
-        memoryMB: z.int().describe('Memory of the sandbox in MiB'),
-        diskMB: z.int().describe('Disk of the sandbox in MiB'),
-        envs,
+        sandboxes: z.int().describe('Sandboxes that were started from it, and are not stopped'),
+        sessions: z.int().describe('Sessions that began with it, and have not ended'),
+        images: z.int().describe('Images and layers of images that consist of it'),
+        checkpoints: z.int().describe('Checkpoints of those sandboxes'),
       })
-      .describe('What a sandbox started from it has'),
-    volumes: checkpointVolumes.describe('The volumes of the sandbox, which it does not contain'),
-    createdAt: secondTime.describe('When it was made'),
-    public: z.boolean().optional().describe('Every organisation may start sandboxes from it'),
-    error: z.string().optional().describe('Why it failed'),
+      .describe('What makes use of it. Sandboxes run on without it, but for its `on_resume` patches'),
   })
-  .meta({ id: 'Checkpoint' })
+  .meta({ id: 'ListedCheckpoint' })
+
+export const listCheckpointsQuery = z.object({
+  sandbox: z.string().optional().describe('Only those of this sandbox, by id'),
+  owner: owner.optional().describe('Only those of this owner'),
+  limit: z.coerce.number().int().min(1).max(1000).optional().describe('Most checkpoints on a page, default 1000'),
+  cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
+})
+
+export const updateCheckpoint = z.object({
+  expiresInSeconds: expiresInSeconds.nullable().describe('Seconds from now after which it is deleted; null: never'),
+})
 
 /** When each runs is the table of `sandbox/patch.ts`. */
 export const strategy = z.enum(['on_wake', 'on_resume'])

@@ -22,6 +22,18 @@ export const envs = z.record(z.string(), z.string()).describe('Environment varia
 export const timeoutSecondsMax = 2_592_000
 export const timeout = z.int().min(0).max(timeoutSecondsMax).describe('Rolling idle timeout in seconds; 0 means never')
 
+/** A year. */
+export const lifeSecondsMax = 31_536_000
+export const onIdle = z
+  .enum(['hibernate', 'stop'])
+  .describe('What the end of the idle timeout does: `hibernate` keeps it for the next use, `stop` deletes it')
+export const maxAgeSeconds = z
+  .int()
+  .min(0)
+  .max(lifeSecondsMax)
+  .describe('Seconds after its creation at which it is deleted, whatever its state; 0: never')
+export const expiresInSeconds = z.int().min(1).max(lifeSecondsMax)
+
 export const port = z.int().min(1).max(65_535)
 
 export const empty = z.object({}).meta({ id: 'Empty' })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { manifest } from './images.ts'
-import { envs, notBuilt, sandboxError, secondTime, timeout, user } from './common.ts'
+import { envs, maxAgeSeconds, notBuilt, onIdle, sandboxError, secondTime, timeout, user } from './common.ts'
 import { mountedVolumes, mounts } from './volumes.ts'
 
 export const previewAuth = z.object({
@@ -8,9 +8,19 @@ export const previewAuth = z.object({
   token: z.string().optional().describe('`auto` (default), or 16 and more characters'),
 })
 
+const lifetimes = {
+  timeout: timeout.optional().describe('Seconds without use after which `onIdle` happens; 0: never. Default 300'),
+  onIdle: onIdle
+    .optional()
+    .describe('`hibernate` keeps it for its next use, which wakes it; `stop` deletes it. Default `hibernate`'),
+  maxAgeSeconds: maxAgeSeconds
+    .optional()
+    .describe('Seconds after its creation at which it is deleted, whatever its state; 0: never. Default 0'),
+}
+
 export const createSandbox = z.object({
   templateID: z.string().min(1).default('base').describe('Name of an image'),
-  timeout: timeout.optional(),
+  ...lifetimes,
   cpuCount: z.int().positive().optional().describe('CPUs; `nproc` inside shows as many, or all of the host'),
   memoryMB: z.int().positive().optional().describe('Memory in MiB'),
   diskMB: z.int().positive().optional().describe('Disk in MiB'),
@@ -50,17 +60,25 @@ export const sandbox = z
     ...startFields,
     templateID: z.string().describe('Image that it was started from'),
     timeout: z.int().describe('Rolling idle timeout in seconds; 0 means never'),
+    onIdle,
+    maxAgeSeconds,
     metadata: z.record(z.string(), z.string()).describe('Keys and values given at its creation'),
     user: z.string().optional().describe('Who runs commands and owns new files; absent: root'),
     tags: z.record(z.string(), z.string()).describe('Its tags'),
     tagsLastUpdatedAt: secondTime.nullable().describe('When its tags were last replaced; null: never'),
     startedAt: secondTime.describe('When it last started'),
     endAt: secondTime.nullable().describe('When the idle timeout runs out as things stand; null when never'),
+    expiresAt: secondTime.nullable().describe('When its maximum age ends it; null when never, and once it is stopped'),
     volumes: mountedVolumes.describe('The volumes that it has mounted'),
     reason: z
-      .enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed', 'memory_not_restorable', 'hook_failed'])
+      .enum([
+        ...['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed', 'memory_not_restorable', 'hook_failed'],
+        ...['expired', 'idle'],
+      ] as const)
       .optional()
-      .describe('Why it stopped by itself, or what failed in its last start'),
+      .describe(
+        'Why it stopped by itself, or what failed in its last start. `expired`: its maximum age; `idle`: its idle timeout',
+      ),
     reasonMessage: z.string().optional().describe('The same in words'),
   })
   .meta({ id: 'Sandbox' })
@@ -71,6 +89,11 @@ export const listSandboxesQuery = z.object({
   cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
 })
 
+export const updateSandbox = z.object({
+  timeout: timeout.optional(),
+  onIdle: onIdle.optional(),
+  maxAgeSeconds: maxAgeSeconds.optional(),
+})
 export const setTimeoutBody = z.object({ timeout })
 export const wakeBody = z.object({
   timeout: timeout.optional(),
@@ -91,7 +114,7 @@ export const hibernated = z
   .meta({ id: 'Hibernated' })
 
 export const fromCheckpoint = z.object({
-  timeout: timeout.optional(),
+  ...lifetimes,
   envs: envs.optional(),
   user: user.optional().describe('As in a new sandbox. Default that of the checkpoint'),
   memoryMB: z.int().positive().optional().describe('Memory in MiB; default that of the checkpoint'),

@@ -1,5 +1,5 @@
 import type { Creation, CreationNote } from '../../lib/creation.ts'
-import type { Checkpoint, CheckpointChange, CheckpointOwner } from '../checkpoint.ts'
+import type { Checkpoint, CheckpointChange, CheckpointDependents, CheckpointOwner } from '../checkpoint.ts'
 import type { Patch } from '../patch.ts'
 import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
@@ -38,6 +38,8 @@ export interface SandboxStore extends VolumeStore {
     from?: readonly SandboxStatus[],
     options?: { creationNote?: CreationNote | undefined; expected?: Sandbox | undefined },
   ): Promise<Sandbox | undefined>
+  /** Those with a maximum age that are not stopped, of all organisations, that which ends first first. */
+  nextExpiring(limit: number): Promise<{ id: string; expiresAt: Date }[]>
   /** Those that stopped before the moment, or all. */
   stoppedSandboxIds(stoppedBefore?: Date): Promise<string[]>
   /** Deletes the stopped ones among these, with their previews. Checkpoints stay. Returns how many. */
@@ -55,8 +57,20 @@ export interface SandboxStore extends VolumeStore {
   checkpointIds(): Promise<string[]>
   checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>
   updateCheckpoint(id: string, change: CheckpointChange): Promise<Checkpoint | undefined>
-  /** Deletes it with its patches; false when there was none. Its id stays in `deletedCheckpointIds` until `forgetCheckpoints`. */
-  deleteCheckpoint(id: string): Promise<boolean>
+  /**
+   * Deletes it with its patches; false when there was none. Its id stays in `deletedCheckpointIds` until `forgetCheckpoints`. With
+   * `expiredBy` only one whose time was over by then.
+   */
+  deleteCheckpoint(id: string, expiredBy?: Date): Promise<boolean>
+  /** Newest first. */
+  checkpointPage(query: CheckpointQuery): Promise<Page<Checkpoint>>
+  /** By id of the checkpoint; none for one without any. */
+  checkpointDependents(ids: readonly string[]): Promise<Map<string, CheckpointDependents>>
+  /**
+   * Those whose time was over `before`, of all organisations, by id. It leaves out one that is `processing`, one from which a
+   * session will start its sandbox, and one with `on_resume` patches and a sandbox that was started from it.
+   */
+  expiredCheckpointIds(query: { before: Date; after: string; limit: number }): Promise<string[]>
   /** Deleted checkpoints whose data the driver may still have. */
   deletedCheckpointIds(): Promise<string[]>
   forgetCheckpoints(ids: readonly string[]): Promise<void>
@@ -109,6 +123,14 @@ export interface SandboxQuery {
   statuses: readonly SandboxStatus[]
   limit: number
   /** `nextCursor` of the previous page; an unreadable one throws `invalid_request`. */
+  cursor?: string
+}
+
+export interface CheckpointQuery {
+  orgId: string
+  sandboxId?: string
+  owner?: CheckpointOwner
+  limit: number
   cursor?: string
 }
 

@@ -27,6 +27,8 @@ const rules: Record<keyof Asked, 'any' | 'none'> = {
   user: 'any',
   metadata: 'any',
   timeoutSeconds: 'any',
+  onIdle: 'any',
+  maxAgeSeconds: 'any',
   previewAuth: 'any',
 }
 

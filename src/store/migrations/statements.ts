@@ -291,4 +291,17 @@ export const migrationStatements = {
       primary key (org_id, number)
     )`,
   ],
+
+  // What ends sandboxes and checkpoints. The index leaves out `status`, so that a change of state need not write it.
+  '0002-lifetimes': [
+    `alter table sandboxes
+      add column on_idle text not null default 'hibernate',
+      add column expires_at timestamptz(3)`,
+    'create index sandboxes_expiring on sandboxes (expires_at) where expires_at is not null',
+    'alter table checkpoints add column expires_at timestamptz(3)',
+    'create index checkpoints_expiring on checkpoints (expires_at) where expires_at is not null',
+    'create index sandboxes_from_checkpoint on sandboxes (from_checkpoint_id) where from_checkpoint_id is not null',
+    'create index checkpoints_list on checkpoints (org_id, created_at desc, id desc)',
+    'drop index checkpoints_org',
+  ],
 } as const satisfies Record<string, readonly string[]>

@@ -178,13 +178,23 @@ test('atoll checkpoint, fork, restore, rm: a machine goes on twice', async () =>
   const checkpoint = await line(['checkpoint', sandbox, '--name', 'one', '--kind', 'disk_only'])
   await atoll(['exec', sandbox, 'echo after > /workspace/state'])
   assert.match(await line(['patch', checkpoint, '-'], { input: 'echo patched > /workspace/patched' }), /^pa-/)
-  const forks = (await atoll(['fork', checkpoint, '--count', '2'])).stdout.trim().split('\n')
+  const lives = ['--timeout', '60', '--on-idle', 'stop', '--max-age', '3600']
+  const forks = (await atoll(['fork', checkpoint, '--count', '2', ...lives])).stdout.trim().split('\n')
   assert.equal(forks.length, 2)
+  const created = await line(['create', ...lives])
+  for (const id of [...forks, created]) {
+    const { timeout, onIdle, maxAgeSeconds } = (await server.json('GET', `/api/sandboxes/${id}`)) as Record<
+      string,
+      unknown
+    >
+    assert.deepEqual([timeout, onIdle, maxAgeSeconds], [60, 'stop', 3600])
+  }
+  assert.equal((await atoll(['create', '--on-idle', 'sleep'])).status, 2)
   const read = await atoll(['exec', forks[0] ?? '', 'cat /workspace/state /workspace/patched'])
   assert.equal(read.stdout, 'before\npatched\n')
   assert.equal((await atoll(['restore', sandbox, checkpoint])).status, 0)
   assert.equal((await atoll(['exec', sandbox, '--', 'cat', '/workspace/state'])).stdout, 'before\n')
-  assert.deepEqual(await atoll(['rm', ...forks]), { status: 0, stdout: '', stderr: '' })
+  assert.deepEqual(await atoll(['rm', ...forks, created]), { status: 0, stdout: '', stderr: '' })
   assert.equal((await atoll(['exec', forks[0] ?? '', '--', 'true'])).status, 125)
   assert.equal((await atoll(['wake', forks[0] ?? ''])).status, 6)
 })

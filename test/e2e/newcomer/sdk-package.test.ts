@@ -88,6 +88,7 @@ for (const [version, path] of [
     const told = ['created', 'ready', 'hibernated', 'stopped'].map((name) => `sandbox.${name} key\n`)
     assert.equal(said['events.mjs'], told.join(''))
     assert.deepEqual(await server.json('GET', '/api/sandboxes?status=running'), [])
+    assert.deepEqual(await server.json('GET', '/api/checkpoints?owner=client'), [])
   })
 }
 
