@@ -138,6 +138,23 @@ test('list: all pages, as they are needed', async (t) => {
   assert.equal(asked[1]?.path, '/api/sandboxes?cursor=two')
 })
 
+test('list: filters are repeated parameters', async (t) => {
+  const { client, asked } = await fakeServer(t, [json(200, [])])
+  const filters = { name: 'web', metadata: { a: 'b=c', d: '' }, tags: { e: '&', f: true } } as const
+  assert.deepEqual(await Array.fromAsync(Sandbox.list({ client, ...filters })), [])
+  const { searchParams } = new URL(asked[0]?.path ?? '', client.url)
+  assert.deepEqual(
+    [...searchParams],
+    [
+      ['name', 'web'],
+      ['metadata', 'a=b=c'],
+      ['metadata', 'd='],
+      ['tag', 'e=&'],
+      ['tag', 'f'],
+    ],
+  )
+})
+
 test('ids of the caller stay within their part of a path', async (t) => {
   const { client, asked } = await fakeServer(t, [refusal(404, 'not_found')])
   await assert.rejects(Sandbox.connect('../v1/sessions?x=#', { client }), sdk.NotFoundError)

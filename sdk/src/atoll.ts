@@ -2,7 +2,7 @@ import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAn
 import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
-import type { EventInfo, HostInfo, ListedCheckpointInfo } from './types.ts'
+import type { EventInfo, HostInfo, ListedCheckpointInfo, Whoami } from './types.ts'
 import { Volumes } from './volumes.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
@@ -37,7 +37,7 @@ export interface ClientOptions extends RequestOptions {
 }
 
 export interface ListCheckpointsOptions extends RequestOptions {
-  /** Only those of this sandbox, by id. */
+  /** Only those of this sandbox, by id or name. */
   sandbox?: string | undefined
   owner?: ListedCheckpointInfo['owner'] | undefined
 }
@@ -46,7 +46,8 @@ export interface ListCheckpointsOptions extends RequestOptions {
 export type Content = string | Uint8Array | Blob | ReadableStream<Uint8Array>
 
 export interface Call extends RequestOptions {
-  query?: Record<string, string | number | boolean | undefined>
+  /** A list stands for as many parameters of one name. */
+  query?: Record<string, string | number | boolean | readonly string[] | undefined>
   headers?: Record<string, string>
   /** Sent as JSON. */
   json?: unknown
@@ -77,6 +78,11 @@ export class Atoll {
     this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
     this.#retries = options.retries ?? retriesDefault
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
+  }
+
+  /** The organisation whose key this client has. */
+  async whoami(options: RequestOptions = {}): Promise<Whoami> {
+    return await this.json('GET', '/api/whoami', options)
   }
 
   /** The machine of the server: its resources, what is left of them, and its health. */
@@ -111,7 +117,9 @@ export class Atoll {
   address(path: string, query: Call['query'] = {}): URL {
     const url = new URL(this.url + path)
     for (const [name, value] of Object.entries(query)) {
-      if (value !== undefined) url.searchParams.set(name, String(value))
+      for (const one of Array.isArray(value) ? value : [value]) {
+        if (one !== undefined) url.searchParams.append(name, String(one))
+      }
     }
     return url
   }

@@ -5,6 +5,8 @@ import type { CheckpointInfo, ListedCheckpointInfo, PatchInfo } from './types.ts
 import type { VolumeMount } from './volumes.ts'
 
 export interface ForkOptions extends RequestOptions {
+  /** Of one fork, not of several. */
+  name?: string | undefined
   /** Idle timeout of each fork; 0: never. Default: the server's. */
   ttlSeconds?: number | undefined
   /** As in `Sandbox.create`. */

@@ -1,7 +1,7 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
 import { UnexpectedAnswerError } from './errors.ts'
 
-type Query = Record<string, string | number | undefined>
+type Query = Record<string, string | number | readonly string[] | undefined>
 
 /** All items of a list whose next page is named by `X-Next-Cursor`. */
 export async function* pagesOf<Item>(

@@ -31,6 +31,8 @@ const checkpointPollMs = 100
 const checkpointWaitMs = 600_000
 
 export interface CreateSandboxOptions extends ClientOptions {
+  /** Serves wherever its id does, while it lives: `Sandbox.connect(name)`. */
+  name?: string | undefined
   /** Name of an image. Default `base`. */
   template?: string | undefined
   /** Name of an image of your own. */
@@ -53,6 +55,20 @@ export interface CreateSandboxOptions extends ClientOptions {
   user?: string | undefined
   /** Demands a token of visitors of its previews; `auto` makes one, see `previewToken`. */
   previewToken?: string | undefined
+}
+
+export interface UpdateSandboxOptions extends Pick<CreateSandboxOptions, 'ttlSeconds' | 'onIdle' | 'maxAgeSeconds'> {
+  name?: string | null | undefined
+}
+
+export interface ListSandboxesOptions extends ClientOptions {
+  /** Default: all that are not stopped. */
+  status?: SandboxStatus | undefined
+  name?: string | undefined
+  /** What it was created with. All must match. */
+  metadata?: Record<string, string> | undefined
+  /** Its tags. All must match; `true` matches any value. */
+  tags?: Record<string, string | true> | undefined
 }
 
 export interface ConnectOptions extends ClientOptions {
@@ -123,6 +139,7 @@ export class Sandbox implements AsyncDisposable {
   static async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
     const {
       client: given,
+      name,
       template,
       snapshot,
       image,
@@ -141,6 +158,7 @@ export class Sandbox implements AsyncDisposable {
     } = options
     const client = clientOf({ client: given })
     const json = {
+      name,
       templateID: template,
       ...{ snapshot, image },
       timeout: ttlSeconds,
@@ -151,17 +169,20 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(client, await client.json('POST', '/api/sandboxes', { json, creates: true, ...request }))
   }
 
-  /** Returns an existing sandbox, which wakes at its first use. Throws `NotFoundError`. */
-  static async connect(id: string, { client: given, ttlSeconds, ...request }: ConnectOptions = {}): Promise<Sandbox> {
+  /** Returns an existing sandbox by its id or name; it wakes at its first use. Throws `NotFoundError`. */
+  static async connect(
+    idOrName: string,
+    { client: given, ttlSeconds, ...request }: ConnectOptions = {},
+  ): Promise<Sandbox> {
     const client = clientOf({ client: given })
-    const info = await client.json<SandboxInfo>('GET', `/api/sandboxes/${encodeURIComponent(id)}`, request)
+    const info = await client.json<SandboxInfo>('GET', `/api/sandboxes/${encodeURIComponent(idOrName)}`, request)
     const sandbox = new Sandbox(client, info)
     const isLonger = ttlSeconds !== undefined && info.timeout !== 0 && (ttlSeconds === 0 || ttlSeconds > info.timeout)
     if (isLonger) await sandbox.setTtl(ttlSeconds, request)
     return sandbox
   }
 
-  /** Starts a sandbox that goes on from a checkpoint, with its processes where they were. */
+  /** Starts a sandbox that goes on from a checkpoint, its id or `SANDBOX/NAME`, with its processes where they were. */
   static async fork(checkpointId: string, options: ForkOptions & ClientOptions = {}): Promise<Sandbox> {
     const client = clientOf(options)
     return new Sandbox(client, await startFrom<StartResult>(client, checkpointId, options))
@@ -182,13 +203,18 @@ export class Sandbox implements AsyncDisposable {
     })
   }
 
-  /** All sandboxes, newest first. */
+  /** All sandboxes that match, newest first. */
   static list({
     client,
     status,
+    name,
+    metadata = {},
+    tags = {},
     ...request
-  }: ClientOptions & { status?: SandboxStatus | undefined } = {}): AsyncIterable<SandboxInfo> {
-    return pagesOf(clientOf({ client }), '/api/sandboxes', { status }, request)
+  }: ListSandboxesOptions = {}): AsyncIterable<SandboxInfo> {
+    const pairs = Object.entries(metadata).map(([key, value]) => `${key}=${value}`)
+    const tag = Object.entries(tags).map(([key, value]) => (value === true ? key : `${key}=${value}`))
+    return pagesOf(clientOf({ client }), '/api/sandboxes', { status, name, metadata: pairs, tag }, request)
   }
 
   /** The sandbox as the server has it now. */
@@ -357,12 +383,12 @@ export class Sandbox implements AsyncDisposable {
     await this.#client.json('POST', `${this.#path}/timeout`, { json, repeat: 'always', ...options })
   }
 
-  /** Changes what ends it; what is left out stays. */
+  /** Changes its name, which `null` takes away, and what ends it; what is left out stays. Throws `ConflictError` for a name that is taken. */
   async update(
-    { ttlSeconds, onIdle, maxAgeSeconds }: Pick<CreateSandboxOptions, 'ttlSeconds' | 'onIdle' | 'maxAgeSeconds'>,
+    { name, ttlSeconds, onIdle, maxAgeSeconds }: UpdateSandboxOptions,
     options: RequestOptions = {},
   ): Promise<SandboxInfo> {
-    const json = { timeout: ttlSeconds, onIdle, maxAgeSeconds }
+    const json = { name, timeout: ttlSeconds, onIdle, maxAgeSeconds }
     return await this.#client.json('PATCH', this.#path, { json, repeat: 'always', ...options })
   }
 
@@ -394,8 +420,8 @@ async function startFrom<Answer>(
   checkpointId: string,
   { ttlSeconds, signal, requestTimeoutMs, ...given }: ForkOptions & { count?: number; client?: Atoll | undefined },
 ): Promise<Answer> {
-  const { onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count } = given
-  const json = { timeout: ttlSeconds, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count }
+  const { name, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count } = given
+  const json = { name, timeout: ttlSeconds, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count }
   const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
   return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
 }

@@ -27,13 +27,15 @@ export interface AgentConfig {
 }
 
 export interface CreateSessionOptions extends ClientOptions {
+  /** Serves wherever its id does, while it runs: `Session.connect(name)`. */
+  name?: string | undefined
   prompt: string
   /** Whose session it is, as your product calls them. */
   userId: string
   userEmail?: string | undefined
   userName?: string | undefined
   agent?: AgentConfig | undefined
-  /** The checkpoint that its sandbox starts from. Default: an empty machine. */
+  /** The checkpoint that its sandbox starts from, its id or `SANDBOX/NAME`. Default: an empty machine. */
   checkpointId?: string | undefined
   /** Volumes of its sandbox. */
   volumes?: readonly VolumeMount[] | undefined
@@ -89,9 +91,21 @@ export class Session {
 
   /** Answers before the sandbox has booted. */
   static async create(options: CreateSessionOptions): Promise<Session> {
-    const { client: given, prompt, userId, userEmail, userName, agent, checkpointId, volumes, ...request } = options
+    const {
+      client: given,
+      name,
+      prompt,
+      userId,
+      userEmail,
+      userName,
+      agent,
+      checkpointId,
+      volumes,
+      ...request
+    } = options
     const client = clientOf({ client: given })
     const json = {
+      name,
       prompt,
       user_id: userId,
       user_email: userEmail,
@@ -103,10 +117,10 @@ export class Session {
     return new Session(client, await client.json('POST', '/v1/sessions', { json, creates: true, ...request }))
   }
 
-  /** Returns an existing session. Throws `NotFoundError`. */
-  static async connect(id: string, { client: given, ...request }: ClientOptions = {}): Promise<Session> {
+  /** Returns an existing session by its id or name. Throws `NotFoundError`. */
+  static async connect(idOrName: string, { client: given, ...request }: ClientOptions = {}): Promise<Session> {
     const client = clientOf({ client: given })
-    return new Session(client, await client.json('GET', `/v1/sessions/${encodeURIComponent(id)}`, request))
+    return new Session(client, await client.json('GET', `/v1/sessions/${encodeURIComponent(idOrName)}`, request))
   }
 
   /** All sessions, newest first, with their messages. */
@@ -157,8 +171,8 @@ export class Session {
   }
 
   /** Starts another session that goes on from here, with its machine as it is now. Throws `ConflictError` while the agent works. */
-  async fork(options: RequestOptions = {}): Promise<Session> {
-    const json = { user_id: this.userId }
+  async fork({ name, ...options }: RequestOptions & { name?: string | undefined } = {}): Promise<Session> {
+    const json = { user_id: this.userId, name }
     const info = await this.#client.json<SessionInfo>('POST', `${this.#path}/fork`, { json, creates: true, ...options })
     return new Session(this.#client, info)
   }

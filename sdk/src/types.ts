@@ -26,6 +26,8 @@ export type PreviewInfo = Schemas['Preview']
 export type DirectoryEntry = Schemas['DirectoryEntry']
 /** The machine of the server. */
 export type HostInfo = Schemas['Host']
+/** Whose API key is used. */
+export type Whoami = Schemas['Whoami']
 /** An image that is built from steps. */
 export type ImageInfo = Schemas['Image']
 /** Steps and options of an image to build. */

@@ -16,6 +16,9 @@ export function assertName(name: string): void {
   )
 }
 
+/** Names in an error. */
+const reportedNamesMax = 20
+
 type Context = Pick<ImageServiceDeps, 'store' | 'definitions' | 'operatorOrgId' | 'limits'>
 
 /** What names of images stand for in an organisation: its own images, then public ones, then those that the operator has defined. */
@@ -67,6 +70,20 @@ export class ImageNames {
       const image = names.has(name) ? undefined : await this.#describeDefined(name)
       if (image !== undefined) yield image
     }
+  }
+
+  /** The error of a start from an image that does not exist, with names of those that do. */
+  async unknown(orgId: string, name: string, cause?: ServiceError): Promise<ServiceError> {
+    const names: string[] = [startDefaults.image]
+    for await (const image of this.listUsable(orgId)) {
+      if (names.push(image.name ?? image.id) > reportedNamesMax) break
+    }
+    const reported = names.slice(0, reportedNamesMax).join(', ')
+    const more = names.length > reportedNamesMax ? ' and more' : ''
+    return new ServiceError('not_found', `no image ${name}; there are ${reported}${more}`, {
+      ...(cause === undefined ? {} : { cause }),
+      details: { field: cause === undefined ? 'snapshot' : 'templateID' },
+    })
   }
 
   /** The hashes of an image and its layers, of which an OCI image is the first. */

@@ -197,6 +197,10 @@ export class Images {
     input: StartFromCheckpoint,
     options: BuildOptions = {},
   ): Promise<StartedSandbox> {
+    const { sandboxes } = this.#deps
+    // Before a build that may take minutes. A repeat of the request may have the name already.
+    const { name } = input
+    if (name !== undefined) await sandboxes.assertNameFree(orgId, name, options.creation?.id('sb-'))
     const image = await this.obtain(orgId, request, options)
     options.onEvent?.(logOf(0, 'create', 'starting the sandbox'))
     return await this.startFrom(orgId, image, input, options)
@@ -225,8 +229,28 @@ export class Images {
     }
     options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${request.snapshot}`))
     const image = await this.#findUsable(orgId, request.snapshot, options)
-    if (image === undefined) throw noImage(request.snapshot)
+    if (image === undefined) throw await this.#names.unknown(orgId, request.snapshot)
     return image
+  }
+
+  /**
+   * Starts a sandbox from what `templateID` names: an image of the organisation, a public, a defined or an installed one. Throws `not_found`
+   * with the images that there are.
+   */
+  async startNamed(
+    orgId: string,
+    nameOrId: string,
+    input: StartFromCheckpoint,
+    { signal, creation }: BuildOptions = {},
+  ): Promise<StartedSandbox> {
+    const image = await this.findNamed(orgId, nameOrId, defined({ signal }))
+    if (image !== undefined) return await this.startFrom(orgId, image, input, defined({ creation }))
+    try {
+      return await this.#deps.sandboxes.create(orgId, { ...input, image: nameOrId }, defined({ creation }))
+    } catch (error) {
+      const isUnknown = isServiceError(error, 'not_found') && error.details['field'] === 'templateID'
+      throw isUnknown ? await this.#names.unknown(orgId, nameOrId, error) : error
+    }
   }
 
   /**

@@ -3,24 +3,29 @@ import { randomBytes } from 'node:crypto'
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789'
 const suffixLength = 16
 
-/** Prefixes of ids (docs/use/api.md § Conventions). */
-export type IdPrefix =
-  | 'sb-'
-  | 'sb-build-'
-  | 'cp-'
-  | 'img-'
-  | 'pa-'
-  | 'pv-'
-  | 'es-'
-  | 'ps-'
-  | 'ag-'
-  | 'im-'
-  | 'vol-'
-  | 'org_'
-  | 'key_'
-  | 'session_'
-  | 'msg_'
-  | 'evt_'
+/** Prefixes of ids (docs/use/api.md § Conventions), those of the OpenComputer API that are not built yet among them. */
+export const idPrefixes = [
+  'sb-',
+  'sb-build-',
+  'cp-',
+  'img-',
+  'pa-',
+  'pv-',
+  'es-',
+  'ps-',
+  'ag-',
+  'im-',
+  'vol-',
+  'snap-',
+  'ss-',
+  'whk_',
+  'org_',
+  'key_',
+  'session_',
+  'msg_',
+  'evt_',
+] as const
+export type IdPrefix = (typeof idPrefixes)[number]
 
 /** A random id: the prefix and 16 lowercase letters or digits (about 82 bits), legal in a DNS label for prefixes ending in `-`. */
 export function newId(prefix: IdPrefix): string {

@@ -53,6 +53,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   } catch (error) {
     // The commit may have happened. Nobody else knows this id, so undo it.
     if (!isAnnounced && isServiceError(error, 'unavailable')) await undo(context, sandbox, error, options)
+    else if (sandbox !== draft) warm.release(sandbox.id)
     throw error
   }
   const { id } = sandbox
@@ -86,11 +87,11 @@ async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation
   if (!isRetry) await store.insertSandbox(sandbox)
 }
 
-/** What a retry writes over the earlier record. Tags and lifetimes stay: clients may have set them during the boot. */
+/** What a retry writes over the earlier record. Name, tags and lifetimes stay: clients may have set them during the boot. */
 function retriedRecord(sandbox: Sandbox): SandboxChange {
   const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...more } = sandbox
   // The earlier attempt has attached the same volumes.
-  const { volumes: _volumes, onIdle: _onIdle, expiresAt: _expiresAt, ...rest } = more
+  const { name: _name, volumes: _volumes, onIdle: _onIdle, expiresAt: _expiresAt, ...rest } = more
   return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
 }
 
@@ -118,6 +119,8 @@ async function undo(
     creationNote,
   })
   if (isGone && volumes.length > 0) await store.detachVolumes(id)
+  // What is wrong with the request is in its answer, and no record has to keep it.
+  if (isGone && isServiceError(error) && error.details['field'] !== undefined) await store.purgeSandboxes([id])
 }
 
 /** Which hooks of a fork failed in a sandbox that has just started. */

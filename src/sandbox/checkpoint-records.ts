@@ -88,7 +88,9 @@ export class CheckpointRecords {
   async #assertFree({ orgId, sandboxId, name, kind }: Checkpoint, isRetained: boolean): Promise<void> {
     const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
     if (all.some((other) => other.name === name)) {
-      throw new ServiceError('conflict', `sandbox ${sandboxId} has a checkpoint named ${JSON.stringify(name)}`)
+      throw new ServiceError('conflict', `sandbox ${sandboxId} has a checkpoint named ${JSON.stringify(name)}`, {
+        details: { field: 'name' },
+      })
     }
     const alike = all.filter((other) => other.kind === kind)
     const max = this.countMax(kind)

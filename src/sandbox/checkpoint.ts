@@ -67,6 +67,8 @@ export interface CheckpointDependents {
 export interface ListedCheckpoint {
   checkpoint: Checkpoint
   dependents: CheckpointDependents
+  /** Of a sandbox that is not stopped. */
+  sandboxName?: string
 }
 
 export type ListCheckpoints = Omit<CheckpointQuery, 'orgId'>
@@ -229,6 +231,13 @@ export class Checkpoints {
     throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
   }
 
+  /** The id of the checkpoint of this name that the sandbox has. Throws `not_found`. */
+  async idNamed(orgId: string, sandboxId: string, name: string): Promise<string> {
+    const id = await this.#context.store.checkpointNamed(name, sandboxId, orgId)
+    if (id === undefined) throw new ServiceError('not_found', `sandbox ${sandboxId} has no checkpoint ${name}`)
+    return id
+  }
+
   async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
     const checkpoints = await this.#context.store.listCheckpoints(sandboxId, orgId)
     // Checkpoints outlive their sandbox, so only an empty list needs the sandbox's record.
@@ -281,8 +290,14 @@ export class Checkpoints {
 
   async #withDependents(checkpoints: Checkpoint[]): Promise<ListedCheckpoint[]> {
     if (checkpoints.length === 0) return []
-    const found = await this.#context.store.checkpointDependents(checkpoints.map(({ id }) => id))
-    return checkpoints.map((checkpoint) => ({ checkpoint, dependents: found.get(checkpoint.id) ?? noDependents }))
+    const { store } = this.#context
+    const found = await store.checkpointDependents(checkpoints.map(({ id }) => id))
+    const names = await store.sandboxNames(checkpoints.map(({ sandboxId }) => sandboxId))
+    return checkpoints.map((checkpoint) => ({
+      checkpoint,
+      dependents: found.get(checkpoint.id) ?? noDependents,
+      ...defined({ sandboxName: names.get(checkpoint.sandboxId) }),
+    }))
   }
 
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {

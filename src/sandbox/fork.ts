@@ -14,6 +14,7 @@ import {
   withDefaults,
   withUser,
 } from './sandbox.ts'
+import { assertUserExists } from './user.ts'
 import type { MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** `volumes`: in place of those of the checkpoint. From a full one they have the same paths and are as writable. */
@@ -108,7 +109,11 @@ export class Forks {
       isAnnounced: input.id !== undefined,
       keepsMemory: checkpoint.kind === 'full',
       creation,
-      prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
+      prepare: async (guest, starting, signal) => {
+        await this.#context.patches.run('start', guest, starting, patches, signal)
+        // A patch may have made the user.
+        if (user !== undefined) await assertUserExists(guest, user)
+      },
     })
     return { sandbox, ...shown }
   }

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
+import { nameFault } from '../lib/resource-name.ts'
 import { credentialPrefix } from '../lib/secret.ts'
 import type { SignatureFault } from '../lib/signed-url.ts'
 import type { Creation } from '../lib/creation.ts'
@@ -21,6 +22,12 @@ export function assertInteger(value: number, field: string, min: number, max: nu
 
 const envNamePattern = /^[A-Za-z_][A-Za-z0-9_]*$/
 const envsBytesMax = 128 * 1024
+
+/** Checks a name that a client gives to a sandbox or a session. */
+export function assertName(name: string): void {
+  const fault = nameFault(name)
+  assertInput(fault === undefined, 'name', fault ?? '')
+}
 
 /** Environment names are those of POSIX shells (XBD § 8.1), so that every program can read them. */
 export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
@@ -62,7 +69,9 @@ export function assertNewSandbox(
   input: Omit<CreateSandbox, 'id' | 'image' | 'previewAuth'>,
   limits: SandboxLimits,
 ): void {
-  const { timeoutSeconds, onIdle, maxAgeSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {}, user } = input
+  const { name, timeoutSeconds, onIdle, maxAgeSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {} } = input
+  const { user } = input
+  if (name !== undefined) assertName(name)
   if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
   if (onIdle !== undefined) assertInput(idleActions.includes(onIdle), 'onIdle', `must be ${idleActions.join(' or ')}`)
   if (maxAgeSeconds !== undefined) assertInteger(maxAgeSeconds, 'maxAgeSeconds', 0, lifeSecondsMax)
@@ -71,7 +80,7 @@ export function assertNewSandbox(
   if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
   assertEnvs(envs)
   if (user !== undefined) assertUser(user)
-  const characters = Object.entries(metadata).reduce((sum, [name, value]) => sum + name.length + value.length, 0)
+  const characters = Object.entries(metadata).reduce((sum, [key, value]) => sum + key.length + value.length, 0)
   const fits = characters <= metadataBytesMax && Buffer.byteLength(JSON.stringify(metadata)) <= metadataBytesMax
   assertInput(fits, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
 }

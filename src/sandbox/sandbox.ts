@@ -47,6 +47,8 @@ export interface Sandbox {
   orgId: string
   /** The installation whose host has its disk. The store fills it in; absent only until the installation has an id. */
   hostId?: string
+  /** Stands for the id in requests. Unique in its organisation until it stops; one in `error` keeps it, as a start may find it again. */
+  name?: string
   status: SandboxStatus
   /**
    * Why it is in `error`, why the last hibernation was refused, that its memory does not come back, that hooks of a fork have failed, or
@@ -116,6 +118,7 @@ export function withUser(defaults: CommandDefaults | undefined, user: string | u
 export interface CreateSandbox {
   /** An id allocated before (`newId('sb-')`), for callers that announce it before the boot. */
   id?: string
+  name?: string
   image?: string
   timeoutSeconds?: number
   onIdle?: IdleAction

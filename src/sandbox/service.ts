@@ -1,3 +1,4 @@
+import { ServiceError } from '../errors.ts'
 import { actingAsServer } from '../events/index.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
@@ -9,10 +10,11 @@ import { DiskQuota } from './disk-quota.ts'
 import { Exec } from './exec.ts'
 import { type FileService, Files } from './files.ts'
 import { Inspection } from './inspection.ts'
-import { assertInput, assertInteger, assertNewSandbox, assertTags, previewToken } from './input.ts'
+import { assertInput, assertInteger, assertName, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
-import type { Page } from './ports/sandbox-store.ts'
+import type { Guest } from './ports/guest.ts'
+import type { Page, SandboxQuery } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import { mayBeWarm } from './ports/warm-start.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
@@ -20,10 +22,12 @@ import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
 import { Scaling, type ScalingService } from './scaling.ts'
 import { Usage } from './usage.ts'
+import { assertUserExists } from './user.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
   type Sandbox,
+  type SandboxChange,
   type SandboxDefaults,
   type SandboxStatus,
   type StartedSandbox,
@@ -36,15 +40,15 @@ import {
   withUser,
 } from './sandbox.ts'
 
-export interface ListSandboxes {
+export interface ListSandboxes extends Pick<SandboxQuery, 'name' | 'metadata' | 'tags' | 'tagKeys'> {
   /** Default: all that are not stopped. */
   status?: SandboxStatus
   limit?: number
   cursor?: string
 }
 
-/** `maxAgeSeconds` counts from the creation. */
-export type ChangeSandbox = SandboxDefaults
+/** A name of `undefined` is taken away; `maxAgeSeconds` counts from the creation. */
+export type ChangeSandbox = SandboxDefaults & Pick<SandboxChange, 'name'>
 
 export interface WakeSandbox {
   timeoutSeconds?: number
@@ -165,7 +169,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       const draft = draftOf(orgId, input, deps, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
       if (input.volumes) draft.volumes = await volumes.resolve(orgId, input.volumes, draft.id)
-      const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
+      const { user } = input
+      const prepare = user === undefined ? undefined : (inside: Guest) => assertUserExists(inside, user)
+      const options = { isAnnounced: input.id !== undefined, creation, ...defined({ prepare }) }
+      const sandbox = await lifecycle.create(draft, options)
       return { sandbox, ...shown }
     },
 
@@ -179,6 +186,21 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** The id of a warm sandbox of the image, if one waits that serves this. The caller creates it within a minute. */
     reserve,
+
+    /** Throws `conflict` for the name of a sandbox other than `exceptId`, before work whose end finds that out. */
+    async assertNameFree(orgId: string, name: string, exceptId?: string): Promise<void> {
+      assertName(name)
+      const taken = await store.sandboxNamed(name, orgId)
+      if (taken === undefined || taken === exceptId) return
+      throw new ServiceError('conflict', 'name is that of another sandbox', { details: { field: 'name' } })
+    },
+
+    /** The id of the sandbox that has this name. Throws `not_found`. */
+    async idNamed(orgId: string, name: string): Promise<string> {
+      const id = await store.sandboxNamed(name, orgId)
+      if (id === undefined) throw new ServiceError('not_found', `no sandbox is named ${name}`)
+      return id
+    },
 
     /** Throws what `create` would throw now for these volumes. */
     async assertVolumes(orgId: string, mounts: readonly VolumeMount[]): Promise<void> {
@@ -194,9 +216,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     readOfCaller: (sandboxId: string) => lifecycle.read(sandboxId),
 
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
-      const { status, limit = listLimitDefault, cursor } = query
+      const { status, limit = listLimitDefault, ...rest } = query
       const statuses = status === undefined ? (['creating', 'running', 'hibernated', 'error'] as const) : [status]
-      return await store.listSandboxes({ orgId, statuses, limit, ...defined({ cursor }) })
+      return await store.listSandboxes({ orgId, statuses, limit, ...rest })
     },
 
     /** Those of image builds, of all organisations, that are not stopped. */
@@ -218,9 +240,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       await lifecycle.change(sandboxId, { timeoutSeconds })
     },
 
-    /** Changes what ends it, and restarts the idle clock unless the maximum age alone changes. */
+    /** Changes its name, and what ends it; `timeout` and `onIdle` restart the idle clock. Throws `conflict` for a name that is taken. */
     async update(orgId: string, sandboxId: string, change: ChangeSandbox): Promise<Sandbox> {
-      assertNewSandbox(change, limits)
+      assertNewSandbox(defined(change), limits)
       const sandbox = await alive(orgId, sandboxId)
       const { maxAgeSeconds, ...rest } = change
       if (maxAgeSeconds === undefined) return (await lifecycle.change(sandboxId, rest)) ?? sandbox

@@ -49,6 +49,9 @@ export interface ViewOptions {
 
 export type CreateViewOptions = CreateOptions & ViewOptions
 
+/** `name`: of the fork. */
+export type ForkSessionOptions = CreateViewOptions & Pick<Session, 'name'>
+
 export interface ListSessions {
   userId?: string
   /** See `SessionQuery`. */
@@ -57,7 +60,7 @@ export interface ListSessions {
   cursor?: string
 }
 
-export interface CreateSession extends Pick<Session, 'userId' | 'userEmail' | 'userName' | 'checkpointId'> {
+export interface CreateSession extends Pick<Session, 'name' | 'userId' | 'userEmail' | 'userName' | 'checkpointId'> {
   prompt: string
   agentConfig?: CreateAgentConfig
   volumes?: AgentConfig['volumes']

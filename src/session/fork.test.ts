@@ -11,6 +11,23 @@ beforeEach(() => {
   service = world.serve()
 })
 
+test('a fork has a name of its own or none; one that is taken is refused before a checkpoint is made', async () => {
+  const { session } = await service.create(orgId, { ...simple, name: 'chat' })
+  await world.until(session.id, 'idle')
+  const { session: unnamed } = await service.fork(orgId, session.id, 'u1')
+  assert.equal(unnamed.name, undefined)
+  await world.until(unnamed.id, 'idle')
+  const checkpoints = world.sandboxes.checkpoints.size
+  await assert.rejects(service.fork(orgId, session.id, 'u1', { name: 'chat' }), refused('conflict'))
+  await assert.rejects(service.fork(orgId, session.id, 'u1', { name: 'A' }), refused('invalid_request'))
+  assert.equal(world.sandboxes.checkpoints.size, checkpoints)
+  const { session: named } = await service.fork(orgId, session.id, 'u1', { name: 'chat-2' })
+  assert.equal(await service.idNamed(orgId, 'chat-2'), named.id)
+  assert.equal(await service.idNamed(orgId, 'chat'), session.id)
+  await service.delete(orgId, session.id)
+  await assert.rejects(service.idNamed(orgId, 'chat'), refused('not_found'))
+})
+
 test('a fork has copies of messages, files and project, and sandbox, stream, token and budget of its own', async () => {
   const source = await world.idle(service)
   world.sandboxes.machine(source.sandboxId).files.set('/workspace/app/x', 'old')

@@ -2,6 +2,7 @@ import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
+import { defined } from '../lib/defined.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
 import { messagePages } from './history.ts'
@@ -23,12 +24,12 @@ interface ForkDeps {
 export async function forkSession(
   { store, forkCheckpoints, pages }: ForkDeps,
   source: Session,
-  creation?: Creation,
+  { name, creation }: { name?: string; creation?: Creation },
 ): Promise<Session> {
   const id = newId('session_')
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
     const said = (await Array.fromAsync(messagePages(store, pages, source.id))).flat()
-    const { fork, messages, event } = copyOf(source, said, { id, checkpoint })
+    const { fork, messages, event } = copyOf(source, said, { id, name, checkpoint })
     await store.createSession(fork, messages, event, { configOf: source.id, creation })
     return fork
   })
@@ -37,13 +38,14 @@ export async function forkSession(
 function copyOf(
   source: Session,
   said: readonly Message[],
-  { id, checkpoint }: { id: string; checkpoint: Checkpoint },
+  { id, name, checkpoint }: { id: string; name: string | undefined; checkpoint: Checkpoint },
 ): { fork: Session; messages: Message[]; event: SessionEvent } {
   const now = new Date()
-  const { agentProcessId: _process, interruptedMessageId: _interrupted, ...kept } = source
+  const { agentProcessId: _process, interruptedMessageId: _interrupted, name: _name, ...kept } = source
   const fork: Session = {
     ...kept,
     id,
+    ...defined({ name }),
     activity: 'starting',
     sandboxId: newId('sb-'),
     checkpointId: checkpoint.id,

@@ -1,7 +1,7 @@
 import { posix } from 'node:path'
 import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
-import { assertEnvs, assertInput } from '../sandbox/index.ts'
+import { assertEnvs, assertInput, assertName } from '../sandbox/index.ts'
 import type { CreateAgentConfig, CreateSession } from './api.ts'
 import { type SessionConfig, type SessionLimits, defaultSessionLimits, skillsDir } from './config.ts'
 import type { AgentConfig } from './session.ts'
@@ -21,6 +21,7 @@ const encodedSystemPromptBytesMax = 3 * 1024 * 1024
 export function checkCreate(input: CreateSession, config: SessionConfig): { agentConfig: AgentConfig; title: string } {
   const limits = { ...defaultSessionLimits, ...config.limits }
   checkText(input.prompt, 'prompt', limits)
+  if (input.name !== undefined) assertName(input.name)
   const agentConfig = checkAgentConfig(input.agentConfig ?? {}, config, limits)
   // A checkpoint may hold what the image lacks; if it does not, the agent says so.
   const missing = input.checkpointId === undefined ? config.missingHarness?.(agentConfig.harness) : undefined

@@ -24,6 +24,22 @@ test('a session and its fields come back from the database as they were', async 
   assert.deepEqual(view.session.artifacts, [{ path: '/workspace/app/a page.html', summary: 'a page' }])
 })
 
+test('of two sessions with one name one is made, and its end frees the name', async () => {
+  const service = world.serve()
+  const named = { ...simple, name: 'chat' }
+  const [first, second] = await Promise.allSettled([service.create(orgId, named), service.create(orgId, named)])
+  const [made, other] = first.status === 'fulfilled' ? [first, second] : [second, first]
+  assert.ok(made.status === 'fulfilled' && other.status === 'rejected')
+  assert.ok(isServiceError(other.reason, 'conflict'))
+  assert.equal(other.reason.details['field'], 'name')
+  assert.equal(made.value.session.name, 'chat')
+  assert.equal((await service.get(orgId, made.value.session.id)).session.name, 'chat')
+  await assert.rejects(service.create(orgId, named), refused('conflict'))
+  await service.delete(orgId, made.value.session.id)
+  assert.equal((await service.create(orgId, named)).session.name, 'chat')
+  await assert.rejects(service.create(orgId, { ...simple, name: 'session-1' }), refused('invalid_request'))
+})
+
 test('a session becomes a finished turn: its events, its message, its project', async () => {
   const service = world.serve()
   const { session, messages, events, previewUrl } = await service.create(orgId, {

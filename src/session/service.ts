@@ -5,7 +5,7 @@ import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { Log } from '../lib/log.ts'
-import type { SandboxService } from '../sandbox/index.ts'
+import { assertName, type SandboxService } from '../sandbox/index.ts'
 import {
   type AccessToken,
   AccessTokens,
@@ -17,6 +17,7 @@ import type {
   CreateSession,
   CreateToken,
   CreateViewOptions,
+  ForkSessionOptions,
   ListSessions,
   SessionExport,
   SessionStream,
@@ -132,13 +133,14 @@ export class Sessions {
     if (volumes !== undefined) await this.#deps.sandboxes.assertVolumes(orgId, volumes)
     const agentConfig = { ...checked.agentConfig, ...defined({ volumes: input.volumes }) }
     if (input.checkpointId !== undefined) await this.#assertCheckpoint(orgId, input.checkpointId)
+    await this.#assertNameFree(orgId, input.name)
     const now = new Date()
-    const { userId, userEmail, userName, checkpointId } = input
+    const { name, userId, userEmail, userName, checkpointId } = input
     const session: Session = {
       id: newId('session_'),
       orgId,
       userId,
-      ...defined({ userEmail, userName, checkpointId }),
+      ...defined({ name, userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
       sandboxId: checkpointId === undefined ? await this.#deps.sandboxes.newId(defined({ volumes })) : newId('sb-'),
@@ -244,20 +246,36 @@ export class Sessions {
     return await this.get(orgId, sessionId, undefined, options)
   }
 
+  /** The id of the session that has this name. Throws `not_found`. */
+  async idNamed(orgId: string, name: string): Promise<string> {
+    const id = await this.#deps.store.sessionNamed(name, orgId)
+    if (id === undefined) throw new ServiceError('not_found', `no session is named ${name}`)
+    return id
+  }
+
   /**
    * A new session with conversation and files of this moment. Throws `forbidden` for another user, `conflict` unless the session
    * is idle and its sandbox writes no volume, and what a checkpoint of its sandbox throws.
    */
-  async fork(orgId: string, sessionId: string, userId: string, options?: CreateViewOptions): Promise<SessionView> {
+  async fork(
+    orgId: string,
+    sessionId: string,
+    userId: string,
+    { name, ...options }: ForkSessionOptions = {},
+  ): Promise<SessionView> {
     const made = await this.#findMade(orgId, options)
     if (made) return made
     const session = await this.#assertSteerable(orgId, sessionId, userId)
     this.#assertOpen()
+    if (name !== undefined) assertName(name)
+    await this.#assertNameFree(orgId, name)
     const { store } = this.#deps
     const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
     const fork = await this.#runners
       .of(session)
-      .whileIdle((source) => forkSession({ store, forkCheckpoints, pages }, source, options?.creation))
+      .whileIdle((source) =>
+        forkSession({ store, forkCheckpoints, pages }, source, defined({ name, creation: options.creation })),
+      )
     this.#runners.start(fork)
     return await this.get(orgId, fork.id, undefined, options)
   }
@@ -355,6 +373,12 @@ export class Sessions {
     const session = await this.#assertOwned(orgId, sessionId)
     if (session.userId === userId) return session
     throw new ServiceError('forbidden', 'user_id is not the owner of the session', { details: { field: 'user_id' } })
+  }
+
+  /** Before a warm sandbox is reserved or a checkpoint is taken. The database decides a race. */
+  async #assertNameFree(orgId: string, name: string | undefined): Promise<void> {
+    if (name === undefined || (await this.#deps.store.sessionNamed(name, orgId)) === undefined) return
+    throw new ServiceError('conflict', 'name is that of another session', { details: { field: 'name' } })
   }
 
   /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */

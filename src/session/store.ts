@@ -35,6 +35,8 @@ export interface SessionStore {
   session(id: string, orgId?: string): Promise<Session | undefined>
   /** One small row, for frequent reads. */
   head(id: string, orgId?: string): Promise<SessionHead | undefined>
+  /** The id of the session of this name that has not ended. */
+  sessionNamed(name: string, orgId: string): Promise<string | undefined>
   metered(id: string): Promise<MeteredSession | undefined>
   meteredByGatewayToken(tokenHash: string): Promise<MeteredSession | undefined>
   /** The system prompt and the paths of the skills, which `session` leaves out. */

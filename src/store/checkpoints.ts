@@ -35,6 +35,17 @@ export function checkpointStore(db: Kysely<Database>, writer: LogWriter) {
       return await one(byId(id).where(ownedBy(orgId)))
     },
 
+    async checkpointNamed(name, sandboxId, orgId) {
+      const row = await db
+        .selectFrom('checkpoints')
+        .select('id')
+        .where('sandboxId', '=', sandboxId)
+        .where('name', '=', name)
+        .where('orgId', '=', orgId)
+        .executeTakeFirst()
+      return row?.id
+    },
+
     async listCheckpoints(sandboxId, orgId) {
       const rows = await oldestFirst.where('sandboxId', '=', sandboxId).where('orgId', '=', orgId).execute()
       return rows.map(toCheckpoint)

@@ -1,4 +1,5 @@
 import { ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
 
 /** The message of a violated constraint, by the name that the migrations give it. */
 const conflicts: Record<string, string> = {
@@ -6,6 +7,7 @@ const conflicts: Record<string, string> = {
   api_keys_pkey: 'an API key with this id exists already',
   api_keys_key_hash: 'this API key belongs to another organisation',
   sandboxes_pkey: 'a sandbox with this id exists already',
+  sandboxes_name: 'name is that of another sandbox',
   checkpoints_pkey: 'a checkpoint with this id exists already',
   checkpoints_name: 'the sandbox has a checkpoint with this name already',
   patches_pkey: 'a patch with this id exists already',
@@ -21,10 +23,14 @@ const conflicts: Record<string, string> = {
   volume_attachments_pkey: 'the sandbox has this volume already',
   volume_attachments_writer: 'another sandbox writes this volume',
   sessions_pkey: 'a session with this id exists already',
+  sessions_name: 'name is that of another session',
   sessions_gateway_token: 'a session with this gateway token exists already',
   messages_pkey: 'a message with this id exists already',
   session_events_pkey: 'an event with this id exists already',
 }
+
+/** Constraints on a field of the request, which the error names. */
+const fieldOf: Record<string, string> = { sandboxes_name: 'name', sessions_name: 'name', checkpoints_name: 'name' }
 
 /** Node's codes of network failures of `pg`. */
 const unreachable = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOTFOUND', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENOENT'])
@@ -49,7 +55,10 @@ export function translated(error: unknown): unknown {
   const name = typeof constraint === 'string' ? constraint : ''
   switch (state) {
     case '23505':
-      return new ServiceError('conflict', conflicts[name] ?? 'this exists already', { cause: error })
+      return new ServiceError('conflict', conflicts[name] ?? 'this exists already', {
+        cause: error,
+        details: defined({ field: fieldOf[name] }),
+      })
     case '23503':
       if (name === 'volume_snapshots_volume' || name === 'volume_attachments_volume') {
         return new ServiceError('conflict', 'the volume is in use, or gone', { cause: error })

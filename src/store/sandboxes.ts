@@ -53,6 +53,25 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
   return {
     sandbox,
 
+    async sandboxNamed(name, orgId) {
+      const row = await db
+        .selectFrom('sandboxes')
+        .select('id')
+        .where('orgId', '=', orgId)
+        .where('name', '=', name)
+        .where('status', '<>', 'stopped')
+        .executeTakeFirst()
+      return row?.id
+    },
+
+    async sandboxNames(ids) {
+      const { rows } = await sql<{ id: string; name: string }>`
+        select id, name from sandboxes where id = ${anyOf(ids)} and name is not null and status <> 'stopped'`.execute(
+        db,
+      )
+      return new Map(rows.map((row) => [row.id, row.name]))
+    },
+
     async insertSandbox({ image, envs, metadata, tags, volumes, commandDefaults, reasonMessage, ...rest }) {
       const values = {
         ...rest,
@@ -79,7 +98,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
       })
     },
 
-    async listSandboxes({ orgId, statuses, limit, cursor }) {
+    async listSandboxes({ orgId, statuses, name, metadata, tags, tagKeys, limit, cursor }) {
       const after = cursor === undefined ? undefined : decodeCursor(cursor)
       if (statuses.length === 0) return { items: [] }
       let query = db
@@ -92,6 +111,18 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
         .limit(limit + 1)
       if (after !== undefined) {
         query = query.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
+      }
+      if (name !== undefined) query = query.where('name', '=', name)
+      // Each index has the rows with a map alone, so say that they have one.
+      if (metadata !== undefined) {
+        query = query.where(sql<boolean>`metadata <> '{}' and metadata @> ${strictJson(metadata, 'metadata')}::jsonb`)
+      }
+      if (tags !== undefined) {
+        query = query.where(sql<boolean>`tags <> '{}' and tags @> ${strictJson(tags, 'tag')}::jsonb`)
+      }
+      if (tagKeys !== undefined) {
+        const keys = tagKeys.map((key) => strict(key, 'tag'))
+        query = query.where(sql<boolean>`tags <> '{}' and tags ?& ${keys}::text[]`)
       }
       const rows = await query.execute()
       return page(rows.map(present), limit)

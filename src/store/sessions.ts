@@ -66,6 +66,17 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
       return row && present(row)
     },
 
+    async sessionNamed(name, orgId) {
+      const row = await db
+        .selectFrom('sessions')
+        .select('id')
+        .where('orgId', '=', orgId)
+        .where('name', '=', name)
+        .where('status', '=', 'running')
+        .executeTakeFirst()
+      return row?.id
+    },
+
     async metered(id) {
       return meteredOf(await metered().where('id', '=', id).executeTakeFirst())
     },

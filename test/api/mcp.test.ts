@@ -69,6 +69,19 @@ test('tools: chosen by name and by beginning; one that is none is refused', asyn
   assert.deepEqual([status, body.field], [400, 'tools'])
 })
 
+test('sandbox, checkpoint: a name serves where an id does', async (t) => {
+  const client = await connect(t, { tools: 'all' })
+  const { sandboxID } = (await world.api.post('/api/sandboxes', { name: 'by-mcp' })).body
+  const ran = await call(client, 'run', { sandbox_id: 'by-mcp', command: 'echo hi' })
+  assert.equal(ran['stdout'], 'hi\n')
+  await world.api.post('/api/sandboxes/by-mcp/checkpoints', { name: 'v1', kind: 'disk_only' })
+  const forked = await call(client, 'fork', { checkpoint_id: 'by-mcp/v1' })
+  assert.equal((forked['sandbox_ids'] as string[]).length, 1)
+  assert.deepEqual((await call(client, 'delete', { sandbox_id: 'by-mcp' }))['deleted'], ['by-mcp'])
+  assert.equal((await world.api.get(`/api/sandboxes/${sandboxID}`)).body.status, 'stopped')
+  assert.match(await refusal(client, 'run', { sandbox_id: 'by-mcp', command: 'echo hi' }), /no sandbox is named by-mcp/)
+})
+
 test('sandbox: create, run, files, a URL and the end', async (t) => {
   const client = await connect(t, { tools: 'all' })
   const { sandbox_id } = await call(client, 'sandbox_create', { envs: { GREETING: 'hello' } })

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Sandbox } from '@opencomputer/sdk/node'
+import { heldOnHost } from './sandbox-insides.ts'
 import { AtollServer } from './server.ts'
 
 // Who runs commands and owns files: root, the user of a sandbox, or the one that a call names.
@@ -21,14 +22,18 @@ async function started(body: object, path = ''): Promise<Sandbox> {
 
 const whoami = async (sandbox: Sandbox) => (await sandbox.exec.run('echo $(id -u):$(id -g) $HOME')).stdout.trim()
 
-async function refused(path: string, body: object): Promise<unknown[]> {
+async function refusal(path: string, body: object): Promise<{ status: number; code: string; error: string }> {
   const answer = await fetch(`${server.url}/api/sandboxes${path}`, {
     method: 'POST',
     headers: { 'x-api-key': server.key },
     body: JSON.stringify(body),
   })
-  const { code, error } = (await answer.json()) as { code: string; error: string }
-  return [answer.status, code, error.split(' ')[0]?.replace(':', '')]
+  return { ...((await answer.json()) as { code: string; error: string }), status: answer.status }
+}
+
+async function refused(path: string, body: object): Promise<unknown[]> {
+  const { status, code, error } = await refusal(path, body)
+  return [status, code, error.split(' ')[0]?.replace(':', '')]
 }
 
 test('a sandbox has a user for its commands, terminals and files, which forks, hibernation and restarts keep', async () => {
@@ -135,11 +140,30 @@ test('a call names another user by name or id, and no program gives it the right
   await sandbox.kill()
 })
 
-test('an unknown user is refused by the command that needs it, a name that is none at once', async () => {
+test('an unknown user is refused at once with those that there are, and leaves nothing; one that is lost by the command that needs it', async () => {
   assert.deepEqual(await refused('', { user: 'a b' }), [400, 'invalid_request', 'user'])
   assert.deepEqual(await refused('', { user: -1 }), [400, 'invalid_request', 'user'])
-  const sandbox = await started({ user: 'nobody-here' })
-  assert.deepEqual(await refused(`/${sandbox.sandboxId}/exec/run`, { cmd: 'true' }), [400, 'invalid_request', 'user'])
+  const held = await heldOnHost(server.dataDir)
+  const stopped = await server.json('GET', '/api/sandboxes?status=stopped')
+  for (const user of ['nobody-here', 'sandbox:nobody-here']) {
+    const answer = await refusal('', { user })
+    assert.equal(answer.status, 400)
+    assert.match(
+      answer.error,
+      new RegExp(`^user: the sandbox has no user or group ${user}; its users are root, .*\\bsandbox\\b`),
+    )
+  }
+  const { status, error } = await refusal('', { templateID: 'nope' })
+  assert.equal(status, 404)
+  assert.match(error, /^no image nope; there are base/)
+  assert.deepEqual(await server.json('GET', '/api/sandboxes?status=stopped'), stopped)
+  assert.deepEqual(await server.json('GET', '/api/sandboxes'), [])
+  assert.deepEqual(await heldOnHost(server.dataDir), held)
+
+  const sandbox = await started({ user: 'sandbox', name: 'lost-user' })
+  const lose = { user: 'root', cmd: "sed -i '/^sandbox:/d' /etc/passwd" }
+  await server.json('POST', '/api/sandboxes/lost-user/exec/run', lose)
+  assert.deepEqual(await refused('/lost-user/exec/run', { cmd: 'true' }), [400, 'invalid_request', 'user'])
   await assert.rejects(sandbox.files.write('/workspace/x', 'x'), /400/)
   await sandbox.kill()
 })

@@ -207,3 +207,21 @@ test('warm pool: a create, a wake and a restart without room run again without w
   await service.delete(orgId, id)
   await service.close()
 })
+
+test('warm pool: a create whose name is taken gives its warm sandbox back', async () => {
+  const machines = new FakeMachines()
+  const store = sharedStore()
+  const { id: orgId } = await makeOrganisation(store)
+  const guest = (id: string) => machines.guest(id)
+  const { service } = makeSandboxService({ store: store.sandboxes, driver: machines, guest, warmSandboxesMax: size })
+  await service.start()
+  const { sandbox } = await service.create(orgId, { name: 'web' })
+  await eventually(() => service.warmCounts()['base'] === size)
+  for (let count = 0; count < size; count += 1) {
+    await assert.rejects(service.create(orgId, { name: 'web' }), throwsCode('conflict'))
+  }
+  assert.equal(service.warmCounts()['base'], size)
+  await service.delete(orgId, sandbox.id)
+  assert.equal((await service.create(orgId, { name: 'web' })).sandbox.name, 'web')
+  await service.close()
+})

@@ -34,7 +34,10 @@ export function checkpointTests(store: Store): void {
 
     test('checkpoint: a name is unique in a sandbox and free in another', async () => {
       const sandbox = await newSandbox(store)
-      await sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: 'a' }))
+      const first = checkpointOf(sandbox, { name: 'a' })
+      await sandboxes.insertCheckpoint(first)
+      assert.equal(await sandboxes.checkpointNamed('a', sandbox.id, sandbox.orgId), first.id)
+      assert.equal(await sandboxes.checkpointNamed('a', sandbox.id, newId('org_')), undefined)
       await refuses(sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: 'a' })), 'conflict', /name/)
       await sandboxes.insertCheckpoint(checkpointOf(await newSandbox(store), { name: 'a' }))
     })

@@ -9,6 +9,7 @@ import { allPages, checkpointOf, idsOf, newOrganisation, newSandbox, previewOf, 
 /** Every optional field is there, with values that a careless mapping would change. */
 function fullSandbox(orgId: string): Sandbox {
   return sandboxOf(orgId, {
+    name: 'full-1',
     status: 'error',
     isAutoscaled: true,
     autoscaleMinMb: 1024,
@@ -97,6 +98,55 @@ export function sandboxTests(store: Store): void {
       const page = await sandboxes.listSandboxes({ orgId, statuses: sandboxStatuses, limit: 2 })
       assert.equal(page.items.length, 2)
       assert.ok(!('nextCursor' in page))
+    })
+
+    test('sandbox name: it is unique in its organisation until the sandbox stops, and found until then', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const { id: otherId } = await newOrganisation(store)
+      const first = sandboxOf(orgId, { name: 'web', status: 'creating' })
+      await insert(first, sandboxOf(orgId), sandboxOf(orgId), sandboxOf(otherId, { name: 'web' }))
+      const taken = () => refuses(insert(sandboxOf(orgId, { name: 'web' })), 'conflict', /^name /)
+      for (const status of ['creating', 'running', 'hibernated', 'error'] as const) {
+        await sandboxes.updateSandbox(first.id, { status })
+        assert.equal(await sandboxes.sandboxNamed('web', orgId), first.id, status)
+        await taken()
+      }
+      assert.equal(await sandboxes.sandboxNamed('web', newId('org_')), undefined)
+      await sandboxes.updateSandbox(first.id, { status: 'stopped' })
+      assert.equal(await sandboxes.sandboxNamed('web', orgId), undefined)
+      assert.equal((await sandboxes.sandbox(first.id))?.name, 'web')
+      const second = sandboxOf(orgId, { name: 'web' })
+      await insert(second)
+      assert.equal(await sandboxes.sandboxNamed('web', orgId), second.id)
+      await sandboxes.updateSandbox(second.id, { name: undefined })
+      assert.ok(!('name' in ((await sandboxes.sandbox(second.id)) ?? {})))
+      const third = sandboxOf(orgId, { name: 'web' })
+      await insert(third)
+      await refuses(sandboxes.updateSandbox(second.id, { name: 'web' }), 'conflict', /^name /)
+    })
+
+    test('sandbox list: filters match metadata and tags wholly, on every page', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const strange = { 'a"b': "it's", '': '%_\\', é: '{}' }
+      const matching = Array.from({ length: 3 }, (_, index) =>
+        sandboxOf(orgId, {
+          metadata: { ...strange, n: `${index}` },
+          tags: { a: '1', b: '2' },
+          createdAt: new Date(index),
+        }),
+      )
+      const others = [
+        sandboxOf(orgId),
+        sandboxOf(orgId, { metadata: { 'a"b': 'its' }, tags: { a: '2', b: '2' } }),
+        sandboxOf(orgId, { metadata: strange, tags: { a: '1' } }),
+        sandboxOf((await newOrganisation(store)).id, { metadata: strange, tags: { a: '1', b: '2' } }),
+      ]
+      await insert(...matching, ...others)
+      const query = { orgId, statuses: ['running'] as const, metadata: strange, tags: { a: '1' }, tagKeys: ['b'] }
+      const pages = await allPages((page) => sandboxes.listSandboxes({ ...query, limit: 2, ...page }))
+      assert.deepEqual(pages.map(idsOf), [idsOf(matching.toReversed().slice(0, 2)), idsOf(matching.slice(0, 1))])
+      const none = await sandboxes.listSandboxes({ orgId, statuses: ['running'], limit: 9, metadata: { n: '' } })
+      assert.deepEqual(none.items, [])
     })
 
     test('sandbox list: it is empty for no states', async () => {

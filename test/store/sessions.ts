@@ -10,6 +10,7 @@ import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, sessi
 
 function fullSession(orgId: string): Session {
   return sessionOf(orgId, {
+    name: 'full-1',
     userEmail: 'a@example.com',
     userName: 'Ada',
     framework: 'vite',
@@ -51,6 +52,21 @@ export function sessionTests(store: Store): void {
     await sessions.deleteSessions(await sessions.expiredSessions(endedBefore, 1000))
 
   suite('sessions', () => {
+    test('session name: it is unique in its organisation until the session ends, and found until then', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const first = sessionOf(orgId, { name: 'chat' })
+      await create(first)
+      await create(sessionOf((await newOrganisation(store)).id, { name: 'chat' }))
+      await refuses(create(sessionOf(orgId, { name: 'chat' })), 'conflict', /^name /)
+      assert.equal(await sessions.sessionNamed('chat', orgId), first.id)
+      await sessions.commit(first.id, { session: { status: 'ended', activity: 'ended' } })
+      assert.equal(await sessions.sessionNamed('chat', orgId), undefined)
+      const second = sessionOf(orgId, { name: 'chat' })
+      await create(second)
+      assert.equal(await sessions.sessionNamed('chat', orgId), second.id)
+      assert.equal(await sessions.sessionNamed('chat', newId('org_')), undefined)
+    })
+
     test('session: it is read as it was written, with its first message and event', async () => {
       const { id: orgId } = await newOrganisation(store)
       for (const session of [fullSession(orgId), sessionOf(orgId)]) {

@@ -62,6 +62,9 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
 
   async create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.before.create?.(signal)
+    if (spec.image === 'nope') {
+      throw new ServiceError('not_found', 'there is no image "nope"', { details: { field: 'templateID' } })
+    }
     this.machines.set(spec.id, { state: 'running', spec })
     this.warm.delete(spec.id)
   }
@@ -214,13 +217,18 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
         this.running.delete(hanging.get(id) ?? '')
         hanging.delete(id)
       },
-      stat: nothing,
+      stat: async (path, user = 'root') => {
+        if (user === 'nope') throw new ServiceError('invalid_request', `user: no user '${user}' in the sandbox`)
+        return { path, isDir: true, size: 0, mode: 0o755, modifiedAt: new Date().toISOString() }
+      },
       list: async () => [],
       mkdir: nothing,
       remove: async (path) => void files.delete(path),
       readFile: async () => ({
         stat: { path: '/', isDir: false, size: 0, mode: 0o644, modifiedAt: new Date().toISOString() },
-        body: Readable.from([]),
+        body: Readable.from([
+          Buffer.from('root:x:0:0::/root:/bin/sh\nno name:x:1:1::/:/bin/sh\nnode:x:1000:1000::/:/bin/sh\n'),
+        ]),
       }),
       writeFile: async (path, body) => {
         files.set(path, (await body.toArray()).map(String).join(''))

@@ -8,6 +8,7 @@ import type {
   CreateSession,
   CreateToken,
   ExportRecord,
+  ForkSessionOptions,
   ListSessions,
   Session,
   SessionService,
@@ -44,6 +45,7 @@ export class FakeSessions implements SessionService {
       id: newId('session_'),
       orgId,
       userId: input.userId,
+      ...(input.name === undefined ? {} : { name: input.name }),
       ...(input.userEmail === undefined ? {} : { userEmail: input.userEmail }),
       status: 'running',
       activity: 'starting',
@@ -129,13 +131,26 @@ export class FakeSessions implements SessionService {
     return view
   }
 
-  async fork(orgId: string, sessionId: string, userId: string, options?: CreateOptions): Promise<SessionView> {
+  async idNamed(orgId: string, name: string): Promise<string> {
+    const named = [...this.kept.values()].find(
+      ({ session }) => session.orgId === orgId && session.name === name && session.status === 'running',
+    )
+    if (named === undefined) throw new ServiceError('not_found', `no session is named ${name}`)
+    return named.session.id
+  }
+
+  async fork(
+    orgId: string,
+    sessionId: string,
+    userId: string,
+    { name, ...options }: ForkSessionOptions = {},
+  ): Promise<SessionView> {
     const made = this.#madeBefore(options)
     if (made) return made
     await this.interrupt(orgId, sessionId, userId)
     const { session, messages } = this.#find(orgId, sessionId)
     if (session.activity !== 'idle') throw new ServiceError('conflict', `the session is ${session.activity}`)
-    const fork = await this.create(orgId, { prompt: session.title, userId })
+    const fork = await this.create(orgId, { prompt: session.title, userId, ...(name === undefined ? {} : { name }) })
     fork.messages = messages.map((message) => ({ ...message, id: newId('msg_') }))
     this.#made(options, fork)
     return fork

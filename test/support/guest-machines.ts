@@ -26,7 +26,9 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
   }
 
   async create(spec: SandboxSpec): Promise<void> {
-    if (spec.image !== 'base') throw new ServiceError('not_found', `no image ${spec.image}`)
+    if (spec.image !== 'base') {
+      throw new ServiceError('not_found', `no image ${spec.image}`, { details: { field: 'templateID' } })
+    }
     if (spec.from && !this.checkpoints.has(spec.from.checkpointId))
       throw new ServiceError('not_found', 'no such checkpoint')
     this.machines.set(spec.id, await GuestProcess.start())

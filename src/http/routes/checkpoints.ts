@@ -1,5 +1,11 @@
 import { z } from 'zod'
-import type { Checkpoint, ListedCheckpoint, StartedSandbox, StartFromCheckpoint } from '../../sandbox/index.ts'
+import {
+  assertInput,
+  type Checkpoint,
+  type ListedCheckpoint,
+  type StartedSandbox,
+  type StartFromCheckpoint,
+} from '../../sandbox/index.ts'
 import { checkpoints as wire, common, sandboxes } from '../../protocol/http/index.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
@@ -57,6 +63,7 @@ export const checkpointRoutes = [
         headers: { 'X-Next-Cursor': 'Value of `cursor` for the next page; absent on the last' },
       },
     },
+    errors: ['not_found'],
     async handle({ orgId, query, deps }) {
       const { sandbox: sandboxId, owner, limit = 1000, cursor } = query
       const page = await deps.sandboxes.checkpoints.page(orgId, { limit, ...defined({ sandboxId, owner, cursor }) })
@@ -128,13 +135,15 @@ export const checkpointRoutes = [
     errors: [...startErrors, 'not_found', 'patch_failed', 'not_implemented'],
     async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
-      const { timeout: timeoutSeconds, onIdle, maxAgeSeconds, envs, memoryMB: memoryMb, volumes, user } = body
+      const { name, onIdle, maxAgeSeconds, envs, volumes, user, count } = body
+      const { timeout: timeoutSeconds, memoryMB: memoryMb } = body
       const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
-      const input: StartFromCheckpoint = defined({ ...lifetimes, envs, memoryMb, volumes, user })
+      const input: StartFromCheckpoint = defined({ name, ...lifetimes, envs, memoryMb, volumes, user })
       const { checkpointId } = params
-      if (body.count !== undefined) {
+      if (count !== undefined) {
+        assertInput(name === undefined || count === 1, 'name', 'is for one sandbox, not for several (count)')
         const { checkpoints } = deps.sandboxes
-        const results = await checkpoints.startMany(orgId, checkpointId, input, body.count, { creation })
+        const results = await checkpoints.startMany(orgId, checkpointId, input, count, { creation })
         return { statusCode: 201, body: { sandboxes: results.map((result) => outcome(deps, checkpointId, result)) } }
       }
       const started = await deps.sandboxes.checkpoints.start(orgId, checkpointId, input, { creation })
@@ -143,8 +152,8 @@ export const checkpointRoutes = [
   }),
 ]
 
-function listedBody({ checkpoint, dependents }: ListedCheckpoint): z.output<typeof wire.listedCheckpoint> {
-  return { ...checkpointBody(checkpoint), owner: checkpoint.owner, dependents }
+function listedBody({ checkpoint, dependents, sandboxName }: ListedCheckpoint): z.output<typeof wire.listedCheckpoint> {
+  return { ...checkpointBody(checkpoint), owner: checkpoint.owner, dependents, ...defined({ sandboxName }) }
 }
 
 function publishing(id: string, verb: string, isPublic: boolean): Route {

@@ -32,7 +32,7 @@ export const eventRoutes = [
     answers: {
       200: { description: 'The stream, or a page', body: wire.eventPage, content: 'text/event-stream' },
     },
-    errors: ['events_expired'],
+    errors: ['events_expired', 'not_found'],
     async handle(call) {
       const { orgId, query, request, deps } = call
       const asked = { after: positionOf(call), filter: filterOf(query) }

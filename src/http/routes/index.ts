@@ -18,6 +18,7 @@ import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
 import { templateRoutes } from './templates.ts'
 import { volumeRoutes } from './volumes.ts'
+import { whoamiRoutes } from './whoami.ts'
 import type { Route } from '../server/route.ts'
 
 /** Every endpoint, in the order of the reference. */
@@ -40,6 +41,7 @@ export const routes: readonly Route[] = [
   ...eventRoutes,
   ...mcpRoutes,
   ...operationRoutes,
+  ...whoamiRoutes,
   ...docsRoutes,
   ...notImplementedRoutes,
 ]

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { common, sandboxes as wire } from '../../protocol/http/index.ts'
-import { maxAgeSecondsOf, type Sandbox, type StartedSandbox } from '../../sandbox/index.ts'
+import { assertInput, maxAgeSecondsOf, type Sandbox, type StartedSandbox } from '../../sandbox/index.ts'
 import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
@@ -22,7 +22,8 @@ export const sandboxRoutes = [
     id: 'createSandbox',
     summary: 'Start a sandbox from an image',
     description:
-      'From an installed image or one of your own by its name (`templateID` or `snapshot`), or from one that is built first (`image`). With ' +
+      'From an installed image or one of your own by its name (`templateID` or `snapshot`), or from one that is built first (`image`). ' +
+      'An unknown image or user is refused with those that there are. With ' +
       '`image` or `snapshot` and `Accept: text/event-stream` it answers with the events of the build, see `POST /api/snapshots`.',
     body: wire.createSandbox,
     bodyLimit: 'manifestBytesMax',
@@ -51,11 +52,10 @@ export const sandboxRoutes = [
         if (wantsStream(call)) return await streamBuild(call, start)
         return { statusCode: 201, body: await start({ signal: goneSignal(call), creation }) }
       }
-      const own = await deps.images.findNamed(orgId, body.templateID, { signal: goneSignal(call) })
-      const started =
-        own === undefined
-          ? await deps.sandboxes.create(orgId, { ...input, image: body.templateID }, { creation })
-          : await deps.images.startFrom(orgId, own, input, { creation })
+      const started = await deps.images.startNamed(orgId, body.templateID, input, {
+        signal: goneSignal(call),
+        creation,
+      })
       return { statusCode: 201, body: startResult(started, deps.config) }
     },
   }),
@@ -72,8 +72,12 @@ export const sandboxRoutes = [
       },
     },
     async handle({ orgId, query, deps }) {
-      const { status, limit = 1000, cursor } = query
-      const page = await deps.sandboxes.list(orgId, { limit, ...defined({ status, cursor }) })
+      const { status, name, limit = 1000, cursor } = query
+      const page = await deps.sandboxes.list(orgId, {
+        limit,
+        ...defined({ status, name, cursor }),
+        ...filtersOf(query),
+      })
       return {
         statusCode: 200,
         body: page.items.map((item) => sandboxBody(item, deps)),
@@ -120,15 +124,16 @@ export const sandboxRoutes = [
   }),
   route('PATCH', '/api/sandboxes/:id', {
     id: 'updateSandbox',
-    summary: 'Change what ends a sandbox',
+    summary: 'Change the name of a sandbox, and what ends it',
     description:
       'What is left out stays. `timeout` and `onIdle` restart the idle clock. A `maxAgeSeconds` that is over already is refused.',
     body: wire.updateSandbox,
     answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
     errors: ['conflict', 'sandbox_stopped'],
     async handle({ orgId, params, body, deps }) {
-      const { timeout: timeoutSeconds, onIdle, maxAgeSeconds } = body
-      const change = defined({ timeoutSeconds, onIdle, maxAgeSeconds })
+      const { name, timeout: timeoutSeconds, onIdle, maxAgeSeconds } = body
+      const renamed = name === undefined ? {} : { name: name ?? undefined }
+      const change = { ...renamed, ...defined({ timeoutSeconds, onIdle, maxAgeSeconds }) }
       return { statusCode: 200, body: sandboxBody(await deps.sandboxes.update(orgId, params.id, change), deps) }
     },
   }),
@@ -174,6 +179,28 @@ export const sandboxRoutes = [
   }),
 ]
 
+/** Throws `invalid_request` for two values of one key, which no sandbox has. */
+function filtersOf({ metadata = [], tag = [] }: z.output<typeof wire.listSandboxesQuery>) {
+  const pairs = tag.filter((text) => text.includes('='))
+  const tagKeys = tag.filter((text) => !text.includes('='))
+  return {
+    ...(metadata.length === 0 ? {} : { metadata: pairsOf(metadata, 'metadata') }),
+    ...(pairs.length === 0 ? {} : { tags: pairsOf(pairs, 'tag') }),
+    ...(tagKeys.length === 0 ? {} : { tagKeys }),
+  }
+}
+
+function pairsOf(texts: readonly string[], field: string): Record<string, string> {
+  const pairs = new Map<string, string>()
+  for (const text of texts) {
+    const at = text.indexOf('=')
+    const [key, value] = [text.slice(0, at), text.slice(at + 1)]
+    assertInput((pairs.get(key) ?? value) === value, field, `has two values for ${JSON.stringify(key.slice(0, 140))}`)
+    pairs.set(key, value)
+  }
+  return Object.fromEntries(pairs)
+}
+
 /** What the client wants to start from: a snapshot, else a manifest. Undefined for neither. */
 export function sourceOf(body: Pick<CreateBody, 'image' | 'snapshot'>): ImageRequest | undefined {
   const { image, snapshot } = body
@@ -182,11 +209,11 @@ export function sourceOf(body: Pick<CreateBody, 'image' | 'snapshot'>): ImageReq
 }
 
 function inputOf(body: CreateBody) {
-  const { timeout: timeoutSeconds, cpuCount, memoryMB: memoryMb, diskMB: diskMb, envs, metadata, volumes, user } = body
-  const { onIdle, maxAgeSeconds } = body
+  const { name, onIdle, maxAgeSeconds, cpuCount, envs, metadata, volumes, user } = body
+  const { timeout: timeoutSeconds, memoryMB: memoryMb, diskMB: diskMb } = body
   const previewAuth = body.previewAuth && previewAuthOf(body.previewAuth)
   const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
-  return defined({ ...lifetimes, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
+  return defined({ name, ...lifetimes, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
 }
 
 /** The parts that every answer about a sandbox has. */
@@ -196,6 +223,7 @@ function startFields(
 ): Omit<z.output<typeof wire.startResult>, 'previewAuthToken' | 'fromCheckpointId'> {
   return {
     sandboxID: sandbox.id,
+    ...defined({ name: sandbox.name }),
     status: sandbox.status,
     region: config.region,
     workerID: config.workerId,

@@ -29,6 +29,7 @@ export const sessionRoutes = [
       const input = {
         prompt: body.prompt,
         userId: body.user_id,
+        ...defined({ name: body.name }),
         // Clients send all fields of a form: an empty one is absent.
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
@@ -128,7 +129,7 @@ export const sessionRoutes = [
     answers: { 201: { description: 'The new session', body: wire.session } },
     errors: [...wakingErrors, 'forbidden', 'quota_exceeded'],
     async handle({ orgId, params, body, creation, reply, deps }) {
-      const options = { creation, sent: taken(reply.raw) }
+      const options = { creation, sent: taken(reply.raw), ...defined({ name: body.name }) }
       return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, options))
     },
   }),

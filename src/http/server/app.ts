@@ -14,6 +14,7 @@ import { hashOf, Idempotency } from './idempotency.ts'
 import { JsonText } from './json-text.ts'
 import type { Metrics } from './metrics.ts'
 import { dropWhenStalled } from './least-rate.ts'
+import { withIds } from './names.ts'
 import { taken } from './taken.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
@@ -131,7 +132,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       },
       preHandler: async (request, reply) => {
         request.body = await checkLargeBody(route, request.body)
-        const upgrade = () => route.upgrade?.(callOf(options, request, reply))
+        const upgrade = async () => await route.upgrade?.(await withIds(callOf(options, request, reply)))
         if (request.ws) request.takeSocket = await acting(actingOf(request.caller), upgrade)
       },
       handler: async (request, reply) => {
@@ -167,12 +168,14 @@ function callOf(
 async function run(route: Route, call: Call, idempotency: Idempotency): Promise<Answer | undefined> {
   const { request, reply, deps, orgId } = call
   const key = request.headers['idempotency-key']
-  if (!route.creates || typeof key !== 'string' || request.caller === undefined) return await route.handle(call)
+  if (!route.creates || typeof key !== 'string' || request.caller === undefined) {
+    return await route.handle(await withIds(call))
+  }
   const hash = request.hash ?? (await hashOf(request, Buffer.alloc(0)))
   return await idempotency.once(
     { orgId, key, caller: request.caller, hash },
     {
-      run: async (creation) => (await route.handle({ ...call, creation })) ?? { statusCode: 204 },
+      run: async (creation) => (await route.handle(await withIds({ ...call, creation }))) ?? { statusCode: 204 },
       reserve: () => route.reserve?.(call),
       release: (id) => deps.sandboxes.release(id),
       failed: (error) => errorAnswer(error, pathOf(request)),

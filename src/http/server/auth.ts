@@ -14,7 +14,7 @@ const cachedKeysMax = 1000
 const keyLengthMax = 512
 
 export interface Caller {
-  organisation: Pick<Organisation, 'id'>
+  organisation: Pick<Organisation, 'id'> & Partial<Organisation>
   /** Absent for a token. */
   keyId?: string
   /** The key, or the token of a session, as sent. It must not be kept or logged. */

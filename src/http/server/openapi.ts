@@ -93,14 +93,14 @@ function security({ auth, token }: Route): SchemaObject {
 }
 
 const pathParameters: Record<string, string> = {
-  id: 'Id of the sandbox',
-  checkpointId: 'Id of the checkpoint',
+  id: 'Id or name of the sandbox',
+  checkpointId: 'Id of the checkpoint, or `SANDBOX/NAME`; below its sandbox also its name',
   patchId: 'Id of the patch',
   execId: 'Id of the exec session or of the command',
   ptyId: 'Id of the terminal',
   port: 'Port in the sandbox',
   pid: 'Number of the process in the sandbox',
-  sessionId: 'Id of the session',
+  sessionId: 'Id or name of the session',
   messageId: 'Id of the message',
   agentId: 'Id of the agent',
   webhookId: 'Id of the webhook',

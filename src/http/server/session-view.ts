@@ -27,7 +27,7 @@ export function* sessionTexts(view: SessionView): Generator<string> {
 
 export function sessionBody(view: SessionView): z.output<typeof wire.session> {
   const { session, messages, events, previewUrl, costUsd } = view
-  const { id, status, activity, sandboxId, userId, userEmail, userName, title, framework, artifacts } = session
+  const { id, name, status, activity, sandboxId, userId, userEmail, userName, title, framework, artifacts } = session
   const { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens } = session
   const tokens = { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens }
   return {
@@ -37,7 +37,7 @@ export function sessionBody(view: SessionView): z.output<typeof wire.session> {
     events: events.map(eventBody),
     userId,
     usage: { ...tokens, ...defined({ totalCostUsd: costUsd }) },
-    ...defined({ userEmail, userName }),
+    ...defined({ name, userEmail, userName }),
     createdAt: milliseconds(session.createdAt),
     updatedAt: milliseconds(session.updatedAt),
   }

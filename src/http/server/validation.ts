@@ -8,8 +8,10 @@ import { isRecord } from '../../lib/json.ts'
 import { images } from '../../protocol/http/index.ts'
 import type { Route } from './route.ts'
 
-/** Ids in a path. An id of another shape does not exist. */
+/** Ids and names in a path. One of another shape does not exist. */
 const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
+/** Of a checkpoint also `SANDBOX/NAME`, whose slash is escaped in the path. */
+const checkpointPattern = /^[A-Za-z0-9_.-]{1,128}(?:\/[A-Za-z0-9_.-]{1,128})?$/
 /** Bounds what an error message repeats of a request. */
 const messageCharactersMax = 300
 
@@ -31,13 +33,15 @@ export function validateWithZod(app: FastifyInstance): void {
     switch (httpPart) {
       case 'params':
         return (value: Record<string, string>) => {
-          const unknown = Object.values(value).find((id) => !idPattern.test(id))
+          const isKnown = (name: string, id: string) =>
+            (name === 'checkpointId' ? checkpointPattern : idPattern).test(id)
+          const [, unknown] = Object.entries(value).find(([name, id]) => !isKnown(name, id)) ?? []
           return unknown === undefined
             ? { value }
             : { error: new ServiceError('not_found', `${JSON.stringify(unknown.slice(0, 40))} does not exist`) }
         }
       case 'querystring':
-        return (value: Record<string, unknown>) => check(schema, queryValues(value), 'query')
+        return (value: Record<string, unknown>) => check(schema, queryValues(value, schema), 'query')
       case 'headers':
         return (value: Record<string, unknown>) => {
           const given = Object.fromEntries(Object.entries(value).filter(([, text]) => text !== ''))
@@ -93,12 +97,20 @@ function check(
 }
 
 /**
- * The first value of a repeated parameter counts. An empty parameter is absent, except `user_id`: a query for a user without a
+ * All values of a parameter whose schema is a list; of another one that is repeated the first value counts. An empty parameter is absent, except `user_id`: a query for a user without a
  * name must not answer the sessions of all users.
  */
-function queryValues(query: Record<string, unknown>): Record<string, unknown> {
-  const first = Object.entries(query).map(([name, value]) => [name, Array.isArray(value) ? value[0] : value] as const)
-  return Object.fromEntries(first.filter(([name, value]) => value !== '' || name === 'user_id'))
+function queryValues(query: Record<string, unknown>, schema: z.ZodType): Record<string, unknown> {
+  const values = Object.entries(query).map(([name, value]): [string, unknown] => {
+    const all: readonly unknown[] = Array.isArray(value) ? value : [value]
+    return [name, isList(schema, name) ? all : all[0]]
+  })
+  return Object.fromEntries(values.filter(([name, value]) => value !== '' || name === 'user_id'))
+}
+
+function isList(schema: z.ZodType, name: string): boolean {
+  const field: unknown = schema instanceof z.ZodObject ? schema.shape[name] : undefined
+  return (field instanceof z.ZodOptional ? field.unwrap() : field) instanceof z.ZodArray
 }
 
 function shortened(text: string): string {

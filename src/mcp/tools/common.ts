@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-export const sandboxId = z.string().min(1).describe('Such as sb-4f9x…')
+export const sandboxId = z.string().min(1).describe('Its id, such as sb-4f9x…, or its name')
 export const path = z.string().min(1).describe('Absolute path in the sandbox')
 export const ttlSeconds = z.int().min(0).describe('Idle timeout in seconds; 0: never. Default 600')
 export const onIdle = z

@@ -56,6 +56,7 @@ export const owner = z
 export const listedCheckpoint = checkpointFields
   .extend({
     owner,
+    sandboxName: z.string().optional().describe('Name of its sandbox, if that has one and is not stopped'),
     dependents: z
       .object({
         sandboxes: z.int().describe('Sandboxes that were started from it, and are not stopped'),
@@ -68,7 +69,7 @@ export const listedCheckpoint = checkpointFields
   .meta({ id: 'ListedCheckpoint' })
 
 export const listCheckpointsQuery = z.object({
-  sandbox: z.string().optional().describe('Only those of this sandbox, by id'),
+  sandbox: z.string().optional().describe('Only those of this sandbox, by id or name'),
   owner: owner.optional().describe('Only those of this owner'),
   limit: z.coerce.number().int().min(1).max(1000).optional().describe('Most checkpoints on a page, default 1000'),
   cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { errorCodes } from '../../errors.ts'
+import { namePattern, nameFault } from '../../lib/resource-name.ts'
 
 /** ISO 8601 UTC, to the second (sandbox API) or to the millisecond (Sessions API). */
 export const secondTime = z
@@ -15,6 +16,15 @@ export const milliTime = z
 export const user = z
   .union([z.string(), z.int().nonnegative().transform(String)])
   .describe('Name or id of a user of the sandbox, with a group behind a colon if wanted')
+
+/** A name for a new sandbox or session. */
+export const resourceName = z
+  .string()
+  .superRefine((given, context) => {
+    const message = nameFault(given)
+    if (message !== undefined) context.addIssue({ code: 'custom', message })
+  })
+  .meta({ pattern: namePattern.source })
 
 export const envs = z.record(z.string(), z.string()).describe('Environment variables')
 

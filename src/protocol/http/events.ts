@@ -25,8 +25,8 @@ export const eventsQuery = z.object({
       description: 'Types with commas between; `sandbox.*` is all that begin with `sandbox.`',
       examples: [logEventTypes[0]],
     }),
-  sandbox: z.string().min(1).optional().describe('Events of this sandbox'),
-  session: z.string().min(1).optional().describe('Events of this session'),
+  sandbox: z.string().min(1).optional().describe('Events of the sandbox of this id or name'),
+  session: z.string().min(1).optional().describe('Events of the session of this id or name'),
   tag: z
     .string()
     .min(1)

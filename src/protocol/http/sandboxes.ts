@@ -1,6 +1,16 @@
 import { z } from 'zod'
 import { manifest } from './images.ts'
-import { envs, maxAgeSeconds, notBuilt, onIdle, sandboxError, secondTime, timeout, user } from './common.ts'
+import {
+  envs,
+  maxAgeSeconds,
+  notBuilt,
+  onIdle,
+  resourceName,
+  sandboxError,
+  secondTime,
+  timeout,
+  user,
+} from './common.ts'
 import { mountedVolumes, mounts } from './volumes.ts'
 
 export const previewAuth = z.object({
@@ -8,6 +18,10 @@ export const previewAuth = z.object({
   token: z.string().optional().describe('`auto` (default), or 16 and more characters'),
 })
 
+const sandboxName = resourceName.describe('Serves wherever an id of a sandbox does. Unique while the sandbox lives')
+/** Bounds the filters of one list. */
+const filtersMax = 20
+const filter = z.string().refine((text) => !text.includes('\0'), 'must not contain NUL characters')
 const lifetimes = {
   timeout: timeout.optional().describe('Seconds without use after which `onIdle` happens; 0: never. Default 300'),
   onIdle: onIdle
@@ -19,6 +33,7 @@ const lifetimes = {
 }
 
 export const createSandbox = z.object({
+  name: sandboxName.optional(),
   templateID: z.string().min(1).default('base').describe('Name of an image'),
   ...lifetimes,
   cpuCount: z.int().positive().optional().describe('CPUs; `nproc` inside shows as many, or all of the host'),
@@ -39,6 +54,7 @@ export const status = z.enum(['creating', 'running', 'hibernated', 'stopped', 'e
 
 const startFields = {
   sandboxID: z.string().describe('Id of the sandbox, `sb-…`'),
+  name: z.string().optional().describe('Its name, if it has one'),
   status: status.describe('Its state'),
   region: z.string().describe('Region of the server'),
   workerID: z.string().describe('The host that runs it'),
@@ -85,15 +101,28 @@ export const sandbox = z
 
 export const listSandboxesQuery = z.object({
   status: status.optional().describe('Only those in this state'),
+  name: resourceName.optional().describe('Only the one of this name'),
+  metadata: z
+    .array(filter.regex(/^[^=]+=/, 'must be key=value'))
+    .max(filtersMax)
+    .optional()
+    .describe('`key=value`: only those created with it. Repeated, all must match'),
+  tag: z
+    .array(filter.regex(/^[^=]/, 'must be key=value, or key'))
+    .max(filtersMax)
+    .optional()
+    .describe('`key=value`, or `key` for any value: only those that have this tag. Repeated, all must match'),
   limit: z.coerce.number().int().min(1).max(1000).optional().describe('Most sandboxes on a page, default 1000'),
   cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
 })
 
 export const updateSandbox = z.object({
+  name: sandboxName.nullish().describe('Another name; `null` takes it away'),
   timeout: timeout.optional(),
   onIdle: onIdle.optional(),
   maxAgeSeconds: maxAgeSeconds.optional(),
 })
+
 export const setTimeoutBody = z.object({ timeout })
 export const wakeBody = z.object({
   timeout: timeout.optional(),
@@ -114,6 +143,7 @@ export const hibernated = z
   .meta({ id: 'Hibernated' })
 
 export const fromCheckpoint = z.object({
+  name: sandboxName.optional().describe('As in a new sandbox; of one sandbox alone'),
   ...lifetimes,
   envs: envs.optional(),
   user: user.optional().describe('As in a new sandbox. Default that of the checkpoint'),

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { manifest } from './images.ts'
-import { envs, milliTime } from './common.ts'
+import { envs, milliTime, resourceName } from './common.ts'
 import { mounts } from './volumes.ts'
 
 const userId = z.string().min(1).max(256)
@@ -33,13 +33,19 @@ export const agentConfig = z.object({
   envs: envs.optional(),
 })
 
+const sessionName = resourceName.describe('Serves wherever an id of a session does. Unique while the session runs')
+
 export const createSession = z.object({
+  name: sessionName.optional(),
   prompt: z.string().min(1).describe('At most 256 KiB'),
   user_id: shown(256).min(1).describe('Your id of the person who owns it'),
   user_email: shown(1000).optional().describe('Shown with the session'),
   user_name: shown(1000).optional().describe('Shown with the session'),
   agent_config: agentConfig.optional().describe('How the agent works'),
-  checkpoint_id: z.string().optional().describe('Begins in a sandbox started from this checkpoint'),
+  checkpoint_id: z
+    .string()
+    .optional()
+    .describe('Begins in a sandbox started from this checkpoint: its id, or `SANDBOX/NAME`'),
   snapshot: z.string().max(128).nullish().describe('Begins in a sandbox started from the image of this name'),
   image: manifest.nullish().describe('Begins in a sandbox started from this image, which is built first'),
   volumes: mounts.optional().describe('Volumes to mount in its sandbox, as in `POST /api/sandboxes`'),
@@ -52,7 +58,10 @@ export const sendMessage = z.object({
 
 export const interrupt = z.object({ user_id: userId.describe('Your id of the owner') })
 
-export const fork = z.object({ user_id: userId.describe('Your id of the owner') })
+export const fork = z.object({
+  user_id: userId.describe('Your id of the owner'),
+  name: sessionName.optional().describe('Name of the new session'),
+})
 
 export const restart = z.object({
   user_id: userId.describe('Your id of the owner'),
@@ -135,6 +144,7 @@ export const event = z
 export const session = z
   .object({
     id: z.string().describe('Id of the session, `session_…`'),
+    name: z.string().optional().describe('Its name, if it has one'),
     status: z.enum(['running', 'ended']).describe('`running` until it is ended'),
     activity: z.enum(['starting', 'working', 'idle', 'failed', 'ended']).describe('What it does now'),
     sandboxId: z.string().describe('The sandbox of its agent'),

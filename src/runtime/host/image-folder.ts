@@ -46,7 +46,10 @@ export class ImageFolder {
       this.#linked('guest', 'guest'),
       this.#linked('agent', 'agent'),
     ])
-    if (base === undefined) throw new ServiceError('not_found', `there is no image ${JSON.stringify(image)}`)
+    if (base === undefined) {
+      const details = { field: 'templateID' }
+      throw new ServiceError('not_found', `there is no image ${JSON.stringify(image)}`, { details })
+    }
     if (guest === undefined) throw new ServiceError('unavailable', `no guest in ${this.path}: run npm run setup`)
     return { base, guest, ...defined({ agent }) }
   }

@@ -15,9 +15,13 @@ import type { VolumeStore } from './volume-store.ts'
  * nothing when an earlier run of the request has recorded one.
  */
 export interface SandboxStore extends VolumeStore {
-  /** Attaches its volumes. Throws `conflict` when the id is taken, and see {@link VolumeStore}. */
+  /** Attaches its volumes. Throws `conflict` when the id or the name is taken, and see {@link VolumeStore}. */
   insertSandbox(sandbox: Sandbox): Promise<void>
   sandbox(id: string, orgId?: string): Promise<Sandbox | undefined>
+  /** The id of the sandbox of this name that is not stopped. */
+  sandboxNamed(name: string, orgId: string): Promise<string | undefined>
+  /** The names of those that have one and are not stopped. */
+  sandboxNames(ids: readonly string[]): Promise<Map<string, string>>
   /** Newest first. */
   listSandboxes(query: SandboxQuery): Promise<Page<Sandbox>>
   /** Of all organisations. */
@@ -30,7 +34,7 @@ export interface SandboxStore extends VolumeStore {
   /**
    * Compare and set: changes a sandbox in one of the states `from` (default: any), else returns `undefined`. A key with the value
    * `undefined` clears its field. The note records that the creating request has made the sandbox, or undone it. `expected` is the record
-   * as the caller knows it, in a state of `from`: where it is so, the change is quicker.
+   * as the caller knows it, in a state of `from`: where it is so, the change is quicker. Throws `conflict` for a name that is taken.
    */
   updateSandbox(
     id: string,
@@ -50,6 +54,8 @@ export interface SandboxStore extends VolumeStore {
   /** Throws `conflict` when the sandbox has a checkpoint of this name. */
   insertCheckpoint(checkpoint: Checkpoint, creation?: Creation): Promise<void>
   checkpoint(id: string, orgId?: string): Promise<Checkpoint | undefined>
+  /** The id of the checkpoint of this name that a sandbox has. */
+  checkpointNamed(name: string, sandboxId: string, orgId: string): Promise<string | undefined>
   /** Of one sandbox, oldest first. */
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
   /** Of all sandboxes, oldest first. */
@@ -121,6 +127,12 @@ export type SandboxCounts = Record<SandboxStatus, number>
 export interface SandboxQuery {
   orgId: string
   statuses: readonly SandboxStatus[]
+  name?: string
+  /** Each of these must be so. */
+  metadata?: Readonly<Record<string, string>>
+  tags?: Readonly<Record<string, string>>
+  /** Keys of tags, with any value. */
+  tagKeys?: readonly string[]
   limit: number
   /** `nextCursor` of the previous page; an unreadable one throws `invalid_request`. */
   cursor?: string

@@ -26,6 +26,7 @@ const rules: Record<keyof Asked, 'any' | 'none'> = {
   envs: 'any',
   user: 'any',
   metadata: 'any',
+  name: 'any',
   timeoutSeconds: 'any',
   onIdle: 'any',
   maxAgeSeconds: 'any',

@@ -304,4 +304,15 @@ export const migrationStatements = {
     'create index checkpoints_list on checkpoints (org_id, created_at desc, id desc)',
     'drop index checkpoints_org',
   ],
+
+  // A name is unique while what has it lives, and free afterwards. The filters of lists look into maps by an index; one of rows that have a
+  // map alone, since most have none.
+  '0003-names': [
+    'alter table sandboxes add column name text collate "C"',
+    `create unique index sandboxes_name on sandboxes (org_id, name) where name is not null and status <> 'stopped'`,
+    `create index sandboxes_metadata on sandboxes using gin (metadata jsonb_path_ops) where metadata <> '{}'`,
+    `create index sandboxes_tags on sandboxes using gin (tags) where tags <> '{}'`,
+    'alter table sessions add column name text collate "C"',
+    `create unique index sessions_name on sessions (org_id, name) where name is not null and status = 'running'`,
+  ],
 } as const satisfies Record<string, readonly string[]>
