@@ -1,10 +1,10 @@
-# The base image: a small Debian in which bash, git, python3, Node 24 and npm work.
+# The base image: a small Debian in which bash, git, python3, Node 24 and npm work, and which ssh, sftp and rsync reach.
 
 base_suite=bookworm
-base_packages=bash,ca-certificates,curl,git,procps,python3,ripgrep
+base_packages=bash,ca-certificates,curl,git,openssh-client,openssh-server,procps,python3,ripgrep,rsync
 base_npm=11.21.2
 # Counts changes of this file that change the image.
-base_recipe_version=3
+base_recipe_version=4
 
 install_base_image() {
   local recipe id new
@@ -68,6 +68,8 @@ bootstrap_debian() {
   rm -f "$sources" "$apt_options" "$root/etc/apt/apt.conf.d/99mmdebstrap"
   rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/log/*.log "$root"/var/log/apt "$root"/tmp/*
   : >"$root/etc/machine-id"
+  # The package makes host keys. Each sandbox makes its own, since those of an image would be known to all that have it.
+  rm -f "$root"/etc/ssh/ssh_host_*
 }
 
 # base_sources: apt lines for the suite on the Debian mirrors that this machine uses; nothing on other distributions,
@@ -115,15 +117,18 @@ add_mount_points() {
   : >"$root/etc/resolv.conf"
   chroot "$root" usermod --shell /bin/bash root
   # For those who do not want root. Nothing raises its rights again: programs in a sandbox gain none.
-  chroot "$root" useradd --uid 1000 --create-home --shell /bin/bash sandbox
+  # No password fits "*". sshd takes "!", the default, for a locked account.
+  chroot "$root" useradd --uid 1000 --create-home --shell /bin/bash --password '*' sandbox
   chmod 1777 "$root/workspace"
 }
 
 # check_base: every program that the image promises starts in it.
 check_base() {
   local root=$1 program
-  for program in bash git curl python3 rg node npm npx; do in_base "$root" "$program" --version; done
+  for program in bash git curl python3 rg node npm npx rsync; do in_base "$root" "$program" --version; done
   test -x "$root/usr/bin/ps" # does not start without /proc
+  in_base "$root" ssh -V
+  test -x "$root/usr/sbin/sshd" # does not start without host keys
   test -s "$root/etc/ssl/certs/ca-certificates.crt"
   # npm leaves a cache in the home of root.
   rm -rf "$root/root/.npm" "$root"/tmp/*

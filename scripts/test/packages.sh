@@ -1,6 +1,7 @@
 # What only the tests need of Debian: a browser and Caddy for the end-to-end tests, and the program of
 # Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
-# `docker-registry` and `musl-tools` are for images that tests build and fetch, `shellcheck` is for the suite `check`.
+# `docker-registry` and `musl-tools` are for images that tests build and fetch, `openssh-client` and `rsync` enter sandboxes, `shellcheck` is for the
+# suite `check`.
 
 install_test_packages() {
   local missing=()
@@ -10,6 +11,8 @@ install_test_packages() {
   command -v patchelf >/dev/null || missing+=(patchelf)
   command -v docker-registry >/dev/null || missing+=(docker-registry)
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
+  command -v ssh >/dev/null || missing+=(openssh-client)
+  command -v rsync >/dev/null || missing+=(rsync)
   command -v shellcheck >/dev/null || missing+=(shellcheck)
   [ ${#missing[@]} != 0 ] || return 0
   if [ "$(id -u)" != 0 ]; then

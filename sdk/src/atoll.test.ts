@@ -172,3 +172,29 @@ test('await using deletes the sandbox', async (t) => {
   }
   assert.deepEqual([asked[1]?.method, asked[1]?.path], ['DELETE', '/api/sandboxes/sb-1'])
 })
+
+test('ignored: options that the SDK does not know, and names that the server has left out, are told', async (t) => {
+  const told: [names: string[], request: string][] = []
+  const ignoring = json(201, started, { 'x-atoll-ignored': 'memory, a%0Ab' })
+  const onIgnored = (...facts: [string[], string]) => void told.push(facts)
+  const { client } = await fakeServer(t, [ignoring, json(200, started)], { onIgnored })
+  const options = { client, memory: 5, nothing: undefined }
+  await Sandbox.create(options)
+  const request = 'POST /api/sandboxes'
+  assert.deepEqual(told.splice(0), [
+    [['memory'], request],
+    [['memory', 'a%0Ab'], request],
+  ])
+  await Sandbox.create({ client, memoryMB: 5 })
+  assert.deepEqual(told, [])
+})
+
+test('ignored: without a listener the console warns once of each name', async (t) => {
+  const warn = t.mock.method(console, 'warn', () => undefined)
+  const { client } = await fakeServer(t, [json(200, {}, { 'x-atoll-ignored': 'a, b' })])
+  for (let count = 0; count < 3; count++) await client.json('GET', '/api/host')
+  assert.deepEqual(
+    warn.mock.calls.map(({ arguments: [text] }) => text as unknown),
+    ['atoll: GET /api/host does not know a, b, which was left out'],
+  )
+})

@@ -18,6 +18,11 @@ export interface AtollOptions {
   requestTimeoutMs?: number
   /** How often a request that failed is sent again, where that is harmless. Default 2. */
   retries?: number
+  /**
+   * Called with the names of options, fields and parameters that this version of the SDK or of the server does not know and has left out.
+   * Default: a warning on the console, once for each name.
+   */
+  onIgnored?: (names: string[], request: string) => void
   /** Replaces the global `fetch`. */
   fetch?: typeof fetch
 }
@@ -66,6 +71,7 @@ export class Atoll {
   readonly #apiKey: string | undefined
   readonly #requestTimeoutMs: number
   readonly #retries: number
+  readonly #onIgnored: (names: string[], request: string) => void
   readonly #fetch: typeof fetch
 
   /** Throws `TypeError` for an invalid URL. */
@@ -77,6 +83,7 @@ export class Atoll {
     this.#apiKey = options.apiKey ?? environment('ATOLL_API_KEY')
     this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
     this.#retries = options.retries ?? retriesDefault
+    this.#onIgnored = options.onIgnored ?? warnOnce()
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
   }
 
@@ -157,6 +164,10 @@ export class Atoll {
     read: (response: Response) => Promise<Result>,
   ): Promise<Result> {
     const { creates = false, signal } = call
+    const unknown = Object.entries(call).flatMap(([name, value]) =>
+      value === undefined || callOptions.has(name) ? [] : [name],
+    )
+    if (unknown.length > 0) this.#onIgnored(unknown, `${method} ${path}`)
     const isStream = call.body instanceof ReadableStream
     const repeat: Repeat = isStream || (method === 'POST' && !creates) ? 'refused' : 'always'
     const headers = {
@@ -199,6 +210,8 @@ export class Atoll {
         // Node requires it for a stream.
         ...(body instanceof ReadableStream ? { duplex: 'half' } : {}),
       })
+      const ignored = response.headers.get('x-atoll-ignored')
+      if (ignored !== null) this.#onIgnored(ignored.split(', '), `${method} ${path}`)
       if (response.status >= 400) throw errorOf(response.status, response.headers, await response.text())
       return await read(response)
     } catch (error) {
@@ -212,6 +225,24 @@ export class Atoll {
     } finally {
       clearTimeout(timer)
     }
+  }
+}
+
+/** What the calls of this package pass on. Anything else is an option of the program that no call has taken. */
+const callOptions: ReadonlySet<string> = new Set<keyof Call | 'client'>([
+  ...(['query', 'headers', 'json', 'body', 'repeat', 'creates', 'signal', 'requestTimeoutMs', 'client'] as const),
+])
+
+/** Names that a client is warned of. */
+const warnedNamesMax = 100
+
+function warnOnce(): (names: string[], request: string) => void {
+  const warned = new Set<string>()
+  return (names, request) => {
+    const fresh = names.filter((name) => !warned.has(name))
+    if (fresh.length === 0 || warned.size >= warnedNamesMax) return
+    for (const name of fresh) warned.add(name)
+    console.warn(`atoll: ${request} does not know ${fresh.join(', ')}, which was left out`)
   }
 }
 

@@ -5,7 +5,7 @@ export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts
 export type { CommandOptions, FollowedResult, RunOptions, SpawnOptions } from './command.ts'
 export * from './errors.ts'
 export type { StreamEvent } from './events.ts'
-export { type FileOptions, Files, type SignOptions } from './files.ts'
+export { type CopyOptions, type FileOptions, Files, type SignOptions } from './files.ts'
 export { Image, type BuildEvent, type BuildOptions } from './image.ts'
 export type { LogOptions } from './log.ts'
 export { Process, type Output } from './process.ts'
@@ -27,5 +27,6 @@ export {
   type ListSessionsOptions,
 } from './session.ts'
 export { Terminal, type TerminalSize } from './terminal.ts'
+export type { TransferOptions, TransferProgress } from './transfer.ts'
 export type * from './types.ts'
 export { Volumes, type CreateVolumeOptions, type VolumeMount } from './volumes.ts'

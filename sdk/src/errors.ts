@@ -141,6 +141,15 @@ export function makeError(code: ErrorCode, message: string, options: AtollErrorO
   return new classes[code](message, { ...options, code })
 }
 
+/** The same error with what it means for the caller as its message. A fault of this machine stays without a code. */
+export function withMessage(error: unknown, message: (reason: string) => string): AtollError {
+  const reason = error instanceof Error ? error.message : String(error)
+  if (!(error instanceof AtollError)) return new AtollError(message(reason), { cause: error })
+  const { code, status, retryAfterSeconds, details } = error
+  const facts = { ...(code && { code }), ...(status && { status }), ...(retryAfterSeconds && { retryAfterSeconds }) }
+  return new (error.constructor as typeof AtollError)(message(reason), { ...facts, details, cause: error })
+}
+
 /** `/api` answers `{error, code, …}`, `/v1` `{error: {type, message, code}}`. */
 function told(text: string): { code?: ErrorCode; message?: string; details: Record<string, unknown> } {
   const body = objectOf(text)

@@ -15,6 +15,13 @@ export interface StreamEvent<Data> {
   data: Data
 }
 
+interface StreamOptions extends RequestOptions {
+  after?: number | undefined
+  query?: Call['query'] & {}
+  /** Called when the connection has broken and is made again. */
+  onBreak?: ((error: AtollError) => void) | undefined
+}
+
 /**
  * Server-sent events from the one after `after` on, over any number of connections: each is seen once, in order. Ends when the server
  * says that there will be none (204). Throws what the server refuses with.
@@ -22,7 +29,7 @@ export interface StreamEvent<Data> {
 export async function* streamOf<Data>(
   client: Atoll,
   path: string,
-  { after = 0, ...options }: RequestOptions & { after?: number | undefined; query?: Call['query'] & {} },
+  { after = 0, onBreak, ...options }: StreamOptions,
 ): AsyncGenerator<StreamEvent<Data>> {
   const { signal } = options
   let last = after
@@ -51,6 +58,7 @@ export async function* streamOf<Data>(
       const asOurs = error instanceof AtollError ? error : new ConnectionError('the stream broke', { cause: error })
       const waitMs = failures <= failuresMax ? pauseMs(asOurs, 'always', failures) : undefined
       if (waitMs === undefined) throw asOurs
+      onBreak?.(asOurs)
       await pause(waitMs, signal)
       continue
     }

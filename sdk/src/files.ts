@@ -1,5 +1,6 @@
 import type { Atoll, Content, RequestOptions } from './atoll.ts'
 import { InvalidRequestError, NotFoundError } from './errors.ts'
+import { transfer, type TransferOptions } from './transfer.ts'
 import type { DirectoryEntry, SignedUrl } from './types.ts'
 
 export interface FileOptions extends RequestOptions {
@@ -14,14 +15,21 @@ export interface SignOptions extends RequestOptions {
   maxBytes?: number | undefined
 }
 
+export interface CopyOptions extends Omit<TransferOptions, 'gitignore'> {
+  /** With whose rights files are written in the other sandbox. Default `user`. */
+  targetUser?: string | undefined
+}
+
 /** The files of a sandbox. Paths are absolute. A hibernated sandbox wakes for each call. */
 export class Files {
   readonly #client: Atoll
+  readonly #sandboxPath: string
   readonly #path: string
 
   /** Use `sandbox.files`. */
   constructor(client: Atoll, sandboxPath: string) {
     this.#client = client
+    this.#sandboxPath = sandboxPath
     this.#path = `${sandboxPath}/files`
   }
 
@@ -89,6 +97,41 @@ export class Files {
   /** A URL by which anybody may read this file, until it expires. */
   async downloadUrl(path: string, options: SignOptions & FileOptions = {}): Promise<SignedUrl> {
     return await this.#sign('download-url', path, options)
+  }
+
+  /**
+   * Copies a file, or a folder with all that it holds, from this machine to `remote`. What lies in a folder at `remote` already stays, unless
+   * it has the same name. Node only. A fault of this machine is an `AtollError` without a code; its cause says which.
+   */
+  async upload(local: string, remote: string, options: TransferOptions = {}): Promise<void> {
+    await transfer().upload({ client: this.#client, sandboxPath: this.#sandboxPath, ...options }, local, remote)
+  }
+
+  /** Copies a file, or a folder with all that it holds, from the sandbox to `local`. See {@link Files.upload}. */
+  async download(remote: string, local: string, options: TransferOptions = {}): Promise<void> {
+    await transfer().download({ client: this.#client, sandboxPath: this.#sandboxPath, ...options }, remote, local)
+  }
+
+  /** Copies a file or folder into the files of another sandbox. It passes through this machine, which keeps nothing of it. Node only. */
+  async copy(remote: string, to: Files, target: string, options: CopyOptions = {}): Promise<void> {
+    const { targetUser, ...rest } = options
+    const source = { client: this.#client, sandboxPath: this.#sandboxPath, ...rest }
+    const other = { client: to.#client, sandboxPath: to.#sandboxPath, ...rest, user: targetUser ?? rest.user }
+    await transfer().copy(source, remote, other, target)
+  }
+
+  /** What a folder holds as a tar archive. Node only. */
+  readTar(remote: string, options: TransferOptions = {}): AsyncIterable<Uint8Array> {
+    return transfer().readTar({ client: this.#client, sandboxPath: this.#sandboxPath, ...options }, remote)
+  }
+
+  /** Unpacks a tar archive in a folder, which is made where it is missing. Node only. */
+  async writeTar(
+    remote: string,
+    archive: AsyncIterable<Uint8Array>,
+    options: Omit<TransferOptions, 'exclude' | 'gitignore'> = {},
+  ): Promise<void> {
+    await transfer().writeTar({ client: this.#client, sandboxPath: this.#sandboxPath, ...options }, remote, archive)
   }
 
   async #sign(

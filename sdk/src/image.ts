@@ -43,7 +43,7 @@ export class Image {
     const client = clientOf({ client: given })
     const headers = { Accept: 'text/event-stream' }
     const call = { ...request, headers, json: { name, image: manifest } }
-    return new Image(client, await endOf(await client.open('POST', '/api/snapshots', call), onEvent))
+    return new Image(client, await buildEnd(await client.open('POST', '/api/snapshots', call), onEvent))
   }
 
   /** Makes an image of an OCI or docker archive, plain or compressed. Give `requestTimeoutMs` the time that takes. */
@@ -87,7 +87,7 @@ export class Image {
   /** Waits for the end of a build and returns the image as it is then. Throws `BuildFailedError`. */
   async follow({ onEvent, ...request }: Omit<BuildOptions, 'client'> = {}): Promise<Image> {
     const response = await this.#client.open('GET', `${pathOf(this.info.id)}/events`, request)
-    return new Image(this.#client, await endOf(response, onEvent))
+    return new Image(this.#client, await buildEnd(response, onEvent))
   }
 
   /** Deletes the image and ends its build. Sandboxes from it run on. */
@@ -100,11 +100,15 @@ function pathOf(nameOrId: string): string {
   return `/api/images/${encodeURIComponent(nameOrId)}`
 }
 
-async function endOf(response: Response, onEvent: BuildOptions['onEvent']): Promise<ImageInfo> {
+/** What the events of a build end with. Throws what it failed with. */
+export async function buildEnd<Result = ImageInfo>(
+  response: Response,
+  onEvent: BuildOptions['onEvent'],
+): Promise<Result> {
   if (response.body === null) throw new UnexpectedAnswerError('the answer to a build has no events')
   for await (const { event, data } of eventsOf(response.body)) {
     const facts = JSON.parse(data) as Record<string, unknown>
-    if (event === 'result') return facts as unknown as ImageInfo
+    if (event === 'result') return facts as Result
     if (event === 'error') {
       const { error, code, ...details } = facts
       throw makeError(code as ErrorCode, String(error), { details })

@@ -1,7 +1,10 @@
 /** The entry for Node; `browser.ts` is that for browsers. */
 import { connectInNode } from './connect-node.ts'
 import { connectWith } from './connect.ts'
+import { transferInNode } from './transfer-node.ts'
+import { transferWith } from './transfer.ts'
 
 export * from './browser.ts'
 
 connectWith(connectInNode)
+transferWith(transferInNode)

@@ -85,7 +85,9 @@ export interface WakeOptions extends RequestOptions {
 }
 
 export interface TerminalOptions extends RequestOptions, Partial<TerminalSize> {
+  /** Absolute path of the program. Default `/bin/bash`. */
   shell?: string | undefined
+  args?: readonly string[] | undefined
   cwd?: string | undefined
   envs?: Record<string, string> | undefined
   user?: string | undefined
@@ -250,6 +252,11 @@ export class Sandbox implements AsyncDisposable {
     const call = { json, creates: true, signal, requestTimeoutMs }
     const { sessionID } = await this.#client.json<{ sessionID: string }>('POST', `${this.#path}/pty`, call)
     return this.attachTerminal(sessionID, { signal })
+  }
+
+  /** The terminals that run, and those that ended in the last ten minutes. */
+  async terminals(options: RequestOptions = {}): Promise<ProcessInfo[]> {
+    return await this.#client.json('GET', `${this.#path}/pty`, options)
   }
 
   /** A terminal that `terminal` has started, from here or elsewhere. */

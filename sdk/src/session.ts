@@ -1,5 +1,6 @@
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
-import { streamOf, type StreamEvent } from './events.ts'
+import { type AtollError, makeError } from './errors.ts'
+import { eventsOf, streamOf, type StreamEvent } from './events.ts'
 import { linesOf } from './lines.ts'
 import type { components } from './api.ts'
 import type { AccessToken, Message, SessionEvent, SessionInfo } from './types.ts'
@@ -50,6 +51,8 @@ export interface ListSessionsOptions extends ClientOptions {
 export interface EventOptions extends RequestOptions {
   /** The number of the last event that is known. Default 0: from the first one on. */
   after?: number | undefined
+  /** Called each time the connection has broken and is made again. */
+  onBreak?: ((error: AtollError) => void) | undefined
 }
 
 /** One record of an export. */
@@ -157,6 +160,14 @@ export class Session {
    */
   events(options: EventOptions = {}): AsyncGenerator<StreamEvent<AgentEvent>> {
     return streamOf(this.#client, `${this.#path}/events`, options)
+  }
+
+  /** The number of the newest event, for `after`: asked before a message, it lets `events` begin with what comes of it. Throws `ConflictError` when it has ended. */
+  async newestEvent(options: RequestOptions = {}): Promise<number> {
+    const call = { query: { after: 'newest' }, headers: { Accept: 'text/event-stream' }, ...options }
+    const { body } = await this.#client.open('GET', `${this.#path}/events`, call)
+    if (body !== null) for await (const { id } of eventsOf(body)) return Number(id)
+    throw makeError('conflict', `session ${this.id} has ended`)
   }
 
   /** Ends the turn of the agent. */

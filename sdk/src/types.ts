@@ -32,6 +32,8 @@ export type Whoami = Schemas['Whoami']
 export type ImageInfo = Schemas['Image']
 /** Steps and options of an image to build. */
 export type ImageManifest = Schemas['ImageManifest']
+/** An image with a name, of this organisation or for all. */
+export type TemplateInfo = Schemas['Template']
 export type SignedUrl = Schemas['SignedUrl']
 export type RunResult = Schemas['RunResult']
 /** A command of `spawn`. */

@@ -32,7 +32,8 @@ export async function readConfig(path = configPath()): Promise<Config> {
     return configOf(JSON.parse(text))
   } catch (error) {
     const hint = 'correct or remove it, and log in again'
-    throw new CliError(`${path} is no configuration of atoll: ${(error as Error).message}`, { hint, cause: error })
+    const why = error instanceof SyntaxError ? 'it is not JSON' : (error as Error).message
+    throw new CliError(`${path} is no configuration of atoll: ${why}`, { hint, cause: error })
   }
 }
 

@@ -5,6 +5,7 @@ import {
   UnexpectedAnswerError,
   type ErrorCode,
 } from '../../sdk/src/index.ts'
+import { faultOf } from './faults.ts'
 
 /** Exit codes of a command; docs/use/cli.md has the same table. */
 export const exitCodes = {
@@ -93,6 +94,8 @@ export function exitCodeOf(error: unknown): number {
   if (error instanceof UsageError) return exitCodes.usage
   if (error instanceof CliError) return error.exitCode
   if (!(error instanceof AtollError)) return exitCodes.failed
+  // The file of an upload, which the request failed with.
+  if (faultOf(error)?.code === 'local_error') return exitCodes.failed
   if (error.code !== undefined) return exitCodeOfError[error.code]
   const isUnreachable =
     error instanceof ConnectionError || error instanceof RequestTimeoutError || error instanceof UnexpectedAnswerError

@@ -1,8 +1,9 @@
-import { CommanderError } from 'commander'
+import { CommanderError, type Command } from 'commander'
 import { exitCodeOf, exitCodes, OwnFailure } from './exit-codes.ts'
 import { reportFailure } from './failure.ts'
 import { endOnSignals, endProcess } from './interrupt.ts'
-import { makeProgram } from './program.ts'
+import type { Flags } from './settings.ts'
+import { commandNamed, makeProgram, pathOf } from './program.ts'
 
 endOnSignals()
 process.stdout.on('error', endOnClosedPipe)
@@ -10,9 +11,11 @@ process.stderr.on('error', endOnClosedPipe)
 process.on('uncaughtException', fail)
 process.on('unhandledRejection', fail)
 
-const program = makeProgram()
+const argv = process.argv.slice(2)
+let program: Command | undefined
 try {
-  await program.parseAsync()
+  program = await makeProgram(argv)
+  await program.parseAsync(argv, { from: 'user' })
   // Output may still wait on macOS. Standard input may never end.
   await new Promise((resolve) => process.stdout.write('', resolve))
   process.exit()
@@ -24,15 +27,21 @@ function fail(error: unknown): never {
   if (error instanceof CommanderError && error.exitCode === 0) process.exit(exitCodes.done)
   // Help was printed because no command was given.
   if (error instanceof CommanderError && error.code === 'commander.help') process.exit(exitCodes.usage)
-  reportFailure(error, isJson())
+  reportFailure(error, { isJson: program === undefined ? argv.includes('--json') : isJson(program), help: helpText() })
   if (error instanceof CommanderError) process.exit(exitCodes.usage)
   process.exit(error instanceof OwnFailure ? exitCodes.ownFailure : exitCodeOf(error))
 }
 
-/** Reads the raw arguments, since they may be those that could not be parsed. */
-function isJson(): boolean {
-  const end = process.argv.indexOf('--')
-  return process.argv.slice(2, end === -1 ? undefined : end).includes('--json')
+/** Whether the program or the command was given the flag. Commands that were not named have no values. */
+function isJson(command: Command): boolean {
+  return command.opts<Flags>().json === true || command.commands.some((sub) => isJson(sub))
+}
+
+/** The command that was named, as `atoll help` takes it. */
+function helpText(): string {
+  if (program === undefined) return 'atoll help'
+  const words = argv.filter((word) => !word.startsWith('-') && word !== 'help')
+  return pathOf(commandNamed(program, words)).replace(/^atoll/, 'atoll help')
 }
 
 /** A reader that closes the pipe has read enough. */

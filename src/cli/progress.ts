@@ -1,39 +1,53 @@
 import { onExit } from './interrupt.ts'
+import { clearStatus, drawStatus } from './output.ts'
+import { durationText, sizeText } from './units.ts'
 
 const barColumns = 30
 const drawMs = 100
-const units = ['B', 'kB', 'MB', 'GB', 'TB']
+/** What ends sooner is not told. */
+const quietMs = 300
+const secondMs = 1000
 
 /** How far a transfer is, in one line of standard error where that is a terminal. */
 export class Progress {
   readonly #label: string
-  readonly #total: number | undefined
   readonly #isShown: boolean
-  #bytes = 0
   #drawnAt = 0
   #forget: () => void = () => undefined
 
-  constructor(label: string, total?: number, isShown = process.stderr.isTTY) {
+  constructor(label: string, isShown = process.stderr.isTTY) {
     this.#label = label
-    this.#total = total
     this.#isShown = isShown
-    if (isShown) this.#forget = onExit(() => process.stderr.write('\r\x1b[K'))
+    if (isShown) this.#forget = onExit(clearStatus)
   }
 
-  get bytes(): number {
-    return this.#bytes
-  }
-
-  add(bytes: number): void {
-    this.#bytes += bytes
+  update(bytes: number, total?: number): void {
     if (!this.#isShown || Date.now() - this.#drawnAt < drawMs) return
     this.#drawnAt = Date.now()
-    process.stderr.write(`\r${barOf(this.#label, this.#bytes, this.#total)}\x1b[K`)
+    drawStatus(barOf(this.#label, bytes, total))
   }
 
   end(): void {
-    if (this.#isShown) process.stderr.write('\r\x1b[K')
+    if (this.#isShown) clearStatus()
     this.#forget()
+  }
+}
+
+/** Says on a terminal what is waited for and since when, until the work ends. */
+export async function waiting<Result>(text: string, work: Promise<Result>): Promise<Result> {
+  if (!process.stderr.isTTY) return await work
+  const start = Date.now()
+  const draw = () => drawStatus(`${text} … ${durationText((Date.now() - start) / 1000)}`)
+  const first = setTimeout(draw, quietMs)
+  const next = setInterval(draw, secondMs)
+  const forget = onExit(clearStatus)
+  try {
+    return await work
+  } finally {
+    clearTimeout(first)
+    clearInterval(next)
+    clearStatus()
+    forget()
   }
 }
 
@@ -43,14 +57,4 @@ export function barOf(label: string, bytes: number, total: number | undefined): 
   const filled = Math.round(share * barColumns)
   const bar = '#'.repeat(filled) + '.'.repeat(barColumns - filled)
   return `${label}  ${bar}  ${Math.floor(share * 100)} %  ${sizeText(bytes)} of ${sizeText(total)}`
-}
-
-export function sizeText(bytes: number): string {
-  let value = bytes
-  let unit = 0
-  while (value >= 1000 && unit < units.length - 1) {
-    value /= 1000
-    unit += 1
-  }
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`
 }

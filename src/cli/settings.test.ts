@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { configPath, writeConfig } from './config-file.ts'
-import { settingsOf } from './settings.ts'
+import { clientOf, settingsOf } from './settings.ts'
 
 const dir = await mkdtemp(join(tmpdir(), 'atoll-settings-'))
 after(() => rm(dir, { recursive: true }))
@@ -33,4 +33,33 @@ test('settings: a saved key goes to no other server, and no message shows a key'
   assert.equal((await settingsOf({ url: 'http://other.test' }, {})).apiKey, undefined)
   await assert.rejects(settingsOf({ key: 'sec ret' }, {}), (error: Error) => !error.message.includes('sec'))
   await assert.rejects(settingsOf({ url: 'ftp://x' }, {}), /"ftp:\/\/x" is no URL/)
+})
+
+test('settings: a server that does not answer for 10 s is said on a terminal, and not elsewhere', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  let written = ''
+  t.mock.method(process.stderr, 'write', (text: string) => (written += text))
+  const { isTTY } = process.stderr
+  t.after(() => (process.stderr.isTTY = isTTY))
+  for (const isTerminal of [false, true]) {
+    process.stderr.isTTY = isTerminal
+    const answer = Promise.withResolvers<Response>()
+    const asked = Promise.withResolvers<void>()
+    const ask = t.mock.method(globalThis, 'fetch', () => {
+      asked.resolve()
+      return answer.promise
+    })
+    const call = (await clientOf({ url: 'http://a.test', key: 'k' })).json('GET', '/api/host')
+    await asked.promise
+    t.mock.timers.tick(9_999)
+    assert.equal(written, '')
+    t.mock.timers.tick(1)
+    assert.equal(written.includes('no answer for 10 s from http://a.test/api/host'), isTerminal)
+    answer.resolve(new Response('{}'))
+    await call
+    const before = written
+    t.mock.timers.tick(60_000)
+    assert.equal(written, before)
+    ask.mock.restore()
+  }
 })

@@ -1,12 +1,15 @@
 import { Atoll } from '../../sdk/src/index.ts'
 import { readConfig } from './config-file.ts'
 import { UsageError } from './exit-codes.ts'
+import { note } from './output.ts'
 
 /** Options that every command takes. */
 export interface Flags {
   url?: string
   key?: string
   context?: string
+  /** Seconds that the server may take for one answer. */
+  requestTimeout?: number
   json?: boolean
 }
 
@@ -14,6 +17,9 @@ export interface Settings {
   url: string
   apiKey: string | undefined
 }
+
+/** A server answers sooner, unless something is wrong with it or the way to it. */
+const silenceMs = 10_000
 
 export const defaultUrl = 'http://127.0.0.1:4100'
 
@@ -34,7 +40,22 @@ export async function settingsOf(flags: Flags, env: NodeJS.ProcessEnv = process.
 export async function clientOf(flags: Flags): Promise<Atoll> {
   const { url, apiKey } = await settingsOf(flags)
   // The SDK would take the key of the environment for another server.
-  return new Atoll({ url, apiKey: apiKey ?? '' })
+  const timeout = flags.requestTimeout === undefined ? {} : { requestTimeoutMs: flags.requestTimeout * 1000 }
+  const onIgnored = (names: string[]) => note(`the server does not know ${names.join(', ')}, which was left out`)
+  return new Atoll({ url, apiKey: apiKey ?? '', fetch: fetchWithNotice, onIgnored, ...timeout })
+}
+
+/** On a terminal it says when the server lets a person wait. What is sent as a stream shows its own progress. */
+async function fetchWithNotice(...[input, init]: Parameters<typeof fetch>): Promise<Response> {
+  const isShown = process.stderr.isTTY && !(init?.body instanceof ReadableStream)
+  const { href } = new URL(input instanceof Request ? input.url : input)
+  const say = () => note(`no answer for ${silenceMs / 1000} s from ${href}; Ctrl-C ends the wait`)
+  const timer = isShown ? setInterval(say, silenceMs) : undefined
+  try {
+    return await fetch(input, init)
+  } finally {
+    clearInterval(timer)
+  }
 }
 
 async function savedContext(name: string | undefined) {

@@ -99,6 +99,29 @@ export function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }
 
+/** Headers of an answer by which it would act beyond itself, in the whole origin of the API: the page of a tenant is not the API's. */
+const ofItsOrigin = new Set([
+  ...['set-cookie', 'set-cookie2', 'clear-site-data', 'service-worker-allowed', 'strict-transport-security', 'alt-svc'],
+  ...['nel', 'report-to', 'reporting-endpoints', 'accept-ch', 'critical-ch', 'use-as-dictionary', 'public-key-pins'],
+])
+/** What the API says itself, so that a client can tell its errors from answers of the sandbox. */
+const ownOfAnswers = new Set([
+  ...['content-security-policy', 'content-security-policy-report-only', 'x-content-type-options', 'x-error-code'],
+])
+
+/** The headers of an answer that comes by the API, without those by which a tenant would act in the API's origin. */
+export function portAnswerHeaders(answer: IncomingMessage): string[] {
+  const isDropped = (name: string) =>
+    ofItsOrigin.has(name) || ownOfAnswers.has(name) || name.startsWith('access-control-') || name.startsWith('x-atoll-')
+  return [
+    ...endToEnd(answer, (name, value) => (isDropped(name) ? undefined : value)),
+    ...['Content-Security-Policy', 'sandbox', 'X-Content-Type-Options', 'nosniff'],
+    ...['Access-Control-Allow-Origin', '*', 'Access-Control-Expose-Headers', '*'],
+    // No cache may give the answer to who has no key.
+    ...['Vary', 'X-API-Key, Authorization'],
+  ]
+}
+
 /** The answer's headers for the client. Its cookies must not reach other previews. */
 export function answerHeaders(answer: IncomingMessage, previewHost: string): string[] {
   return endToEnd(answer, (name, value) => (name === 'set-cookie' ? ownCookie(value, previewHost) : value))

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
+import { isServiceError, ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import { statusOf } from '../lib/error-status.ts'
@@ -8,7 +9,7 @@ import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates, type Edge } from './certificates.ts'
 import { Credentials, hasToken } from './credentials.ts'
 import { internalError, sendError, stopped, unknownHost, wrongToken, type PreviewError } from './errors.ts'
-import { addressList, cameOverTls, hasBody, requestHeaders } from './headers.ts'
+import { addressList, answerHeaders, cameOverTls, hasBody, portAnswerHeaders, requestHeaders } from './headers.ts'
 import { PreviewHosts, readHost } from './host.ts'
 import { PreviewAgent } from './pool.ts'
 import { forward } from './proxy.ts'
@@ -32,6 +33,15 @@ export interface PreviewProxyOptions {
   log: Log
 }
 
+/** A request of the API to a server in a sandbox. */
+interface PortRequest {
+  request: IncomingMessage
+  response: ServerResponse
+  target: PreviewTarget
+  /** Path and query. */
+  path: string
+}
+
 /** Implements `PreviewPort` of `http/server/config.ts`. */
 export function createPreviewProxy(options: PreviewProxyOptions) {
   const { previews, bus, previewHost, log } = options
@@ -50,6 +60,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
   const dial = (target: PreviewTarget) => previews.dial(target)
   const agent = new PreviewAgent(dial)
   const upgraded = new Set<Duplex>()
+  const headersBack = (answer: IncomingMessage) => answerHeaders(answer, previewHost)
   let answered: (statusCode: number) => void = () => {}
 
   const unsubscribe = bus.subscribe('*', (event) => {
@@ -84,7 +95,8 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     const release = previews.keepAlive(target.sandbox.id)
     // The rest of a body may follow its answer into the sandbox.
     response.once('close', () => (hasBody(request) ? onceBodyOver(request, release) : release()))
-    forward({ request, response, target, ...headFor(target, request), previewHost, agent, log })
+    const refuse = (error: PreviewError) => sendError(request, response, error)
+    forward({ request, response, target, ...headFor(target, request), headersBack, refuse, agent, log })
   }
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
@@ -103,7 +115,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
       release()
     })
     const onAnswer = (code: number) => answered(code)
-    await carryUpgrade({ request, socket, head, target, ...headFor(target, request), previewHost, dial, log, onAnswer })
+    await carryUpgrade({ request, socket, head, target, ...headFor(target, request), headersBack, dial, log, onAnswer })
   }
 
   return {
@@ -121,6 +133,29 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
       carry(request, socket, head).catch((error: unknown) => {
         log.error({ err: error }, 'a preview socket failed')
         sendUpgradeError(socket, internalError)
+      })
+    },
+    async forward({ request, response, target, path }: PortRequest): Promise<void> {
+      const { 'x-api-key': key } = request.headers
+      const headers = requestHeaders(
+        request,
+        (name, value) => {
+          if (name === 'host') return `localhost:${target.port}`
+          // The key in the one of both that has it, and cookies of the API's origin.
+          if (name === 'x-api-key' || name === 'cookie' || (name === 'authorization' && !key)) return undefined
+          return credentials.strippedHeader(name, value, target)
+        },
+        isTrusted,
+      )
+      await new Promise<void>((resolve, reject) => {
+        // The rest of a body may follow its answer into the sandbox.
+        response.once('close', () => (hasBody(request) ? onceBodyOver(request, resolve) : resolve()))
+        const refuse = ({ code, message }: PreviewError, cause?: unknown) => {
+          if (response.headersSent) response.destroy()
+          reject(isServiceError(cause) ? cause : new ServiceError(code, message))
+        }
+        const inside = { path: credentials.strippedUrl(path), headers }
+        forward({ request, response, target, ...inside, headersBack: portAnswerHeaders, refuse, agent, log })
       })
     },
     onAnswer(listener: (statusCode: number) => void): void {

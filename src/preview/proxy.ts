@@ -1,10 +1,10 @@
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
-import { answerHeaders, expectation, expectsContinue, framing, hasBody } from './headers.ts'
+import { expectation, expectsContinue, framing, hasBody } from './headers.ts'
 import { lingerOnClose } from '../lib/linger.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
-import { badAnswer, errorFor, internalError, sendError } from './errors.ts'
+import { badAnswer, errorFor, internalError, type PreviewError } from './errors.ts'
 import { closedForCheckpoint, type PreviewAgent } from './pool.ts'
 import { sendBody } from './request-body.ts'
 
@@ -19,14 +19,17 @@ export interface Forward {
   path: string
   /** Name, value, name, value … */
   headers: string[]
-  previewHost: string
+  /** The headers that the client gets of an answer. */
+  headersBack: (answer: IncomingMessage) => string[]
+  /** Tells the client why there is no answer. `cause` is the error of the dial, where that failed. */
+  refuse: (error: PreviewError, cause?: unknown) => void
   agent: PreviewAgent
   log: Log
 }
 
 /** Streams one request into the sandbox and its answer back. */
 export function forward(job: Forward, isRepeat = false): void {
-  const { request, response, target, agent } = job
+  const { request, response, target, agent, refuse } = job
   const gone = new AbortController()
   const upstream = httpRequest({
     agent,
@@ -50,7 +53,7 @@ export function forward(job: Forward, isRepeat = false): void {
   // The request asked for no upgrade.
   upstream.on('upgrade', (_answer, stream) => {
     stream.destroy()
-    sendError(request, response, badAnswer)
+    refuse(badAnswer)
   })
   upstream.on('error', (error: NodeJS.ErrnoException) => {
     if (response.headersSent || response.destroyed) {
@@ -63,7 +66,7 @@ export function forward(job: Forward, isRepeat = false): void {
       forward(job, true)
       return
     }
-    sendErrorFor(job, error)
+    refuseFor(job, error)
   })
   upstream.on('continue', () => {
     if (isContinued) return
@@ -75,12 +78,12 @@ export function forward(job: Forward, isRepeat = false): void {
 }
 
 function sendBack(
-  { request, response, previewHost, log }: Forward,
+  { request, response, headersBack, refuse, log }: Forward,
   upstream: ClientRequest,
   answer: IncomingMessage,
   isContinued: boolean,
 ): void {
-  const headers = answerHeaders(answer, previewHost)
+  const headers = headersBack(answer)
   // The client may send its body all the same, so the connection cannot carry another request.
   if (!isContinued) headers.push('Connection', 'close')
   try {
@@ -89,7 +92,7 @@ function sendBack(
     // Node refuses to send a hostile status or header.
     log.debug({ err: error }, 'a preview answered with headers that cannot be sent')
     upstream.destroy()
-    sendError(request, response, badAnswer)
+    refuse(badAnswer)
     return
   }
   if (!isContinued) lingerOnClose(request.socket)
@@ -102,16 +105,16 @@ function sendBack(
   answer.pipe(response)
 }
 
-function sendErrorFor({ request, response, target, log }: Forward, error: unknown): void {
+function refuseFor({ refuse, target, log }: Forward, error: unknown): void {
   const { code } = error as NodeJS.ErrnoException
   const known = errorFor(error, target.port)
   if (known !== undefined) {
-    sendError(request, response, known)
+    refuse(known, error)
   } else if (typeof code === 'string' && /^(?:HPE_|ECONN|EPIPE|ERR_STREAM|ERR_HTTP)/.test(code)) {
-    sendError(request, response, badAnswer)
+    refuse(badAnswer)
   } else {
     log.error({ err: error, sandboxId: target.sandbox.id, port: target.port }, 'a preview request failed')
-    sendError(request, response, internalError)
+    refuse(internalError)
   }
 }
 

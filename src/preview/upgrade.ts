@@ -3,7 +3,6 @@ import type { Duplex } from 'node:stream'
 import { limitInterimAnswers, type Forward } from './proxy.ts'
 import { statusOf } from '../lib/error-status.ts'
 import { linger } from '../lib/linger.ts'
-import { answerHeaders } from './headers.ts'
 import { badAnswer, errorFor, errorText, internalError, type PreviewError } from './errors.ts'
 import type { Dial } from './pool.ts'
 
@@ -14,7 +13,7 @@ const restarting = 1012
 /** After a close frame or an error the client closes the connection; otherwise the server does after this time. */
 const lingerMs = 2000
 
-export interface Upgrade extends Omit<Forward, 'response' | 'agent'> {
+export interface Upgrade extends Omit<Forward, 'response' | 'agent' | 'refuse'> {
   socket: Duplex
   head: Buffer
   dial: Dial
@@ -23,7 +22,7 @@ export interface Upgrade extends Omit<Forward, 'response' | 'agent'> {
 
 /** Forwards a WebSocket: the handshake unchanged, then bytes both ways until a side ends. */
 export async function carryUpgrade(job: Upgrade): Promise<void> {
-  const { request, socket, head, target, path, headers, previewHost, dial, log, onAnswer } = job
+  const { request, socket, head, target, path, headers, headersBack, dial, log, onAnswer } = job
   const sendError = (error: PreviewError) => {
     onAnswer(statusOf[error.code])
     sendUpgradeError(socket, error)
@@ -62,7 +61,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     clearTimeout(timer)
     onAnswer(101)
     const own = ['Connection', 'Upgrade', 'Upgrade', answer.headers.upgrade ?? 'websocket']
-    writeHead(socket, answer, [...answerHeaders(answer, previewHost), ...own])
+    writeHead(socket, answer, [...headersBack(answer), ...own])
     if (streamHead.length > 0) stream.unshift(streamHead)
     if (head.length > 0) stream.write(head)
     join(socket, stream)
@@ -72,7 +71,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     isAnswered = true
     clearTimeout(timer)
     onAnswer(answer.statusCode ?? 0)
-    writeHead(socket, answer, [...answerHeaders(answer, previewHost), 'Connection', 'close'])
+    writeHead(socket, answer, [...headersBack(answer), 'Connection', 'close'])
     answer.on('error', () => socket.destroy())
     // A client that ends its side early wants no answer, as with plain requests.
     socket.once('end', () => socket.destroy())

@@ -42,6 +42,7 @@ export interface StartPty extends Pick<RunCommand, 'cwd' | 'envs' | 'user'> {
   cols: number
   rows: number
   shell?: string
+  args?: string[]
 }
 
 export interface RunOptions {
@@ -185,10 +186,10 @@ export class Exec {
   }
 
   async startPty(orgId: string, sandboxId: string, input: StartPty, options: CreateOptions = {}): Promise<ProcessInfo> {
-    const { cols, rows, shell = '/bin/bash', cwd, envs, user } = input
+    const { cols, rows, shell = '/bin/bash', args = [], cwd, envs, user } = input
     assertInput(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
     // An empty user is the default one.
-    const command = { cmd: shell, args: [], ...defined({ cwd, envs, user: user || undefined }) }
+    const command = { cmd: shell, args, ...defined({ cwd, envs, user: user || undefined }) }
     const id = options.creation?.id('ps-') ?? newId('ps-')
     const request = { ...spawnRequest(id, command), pty: { cols, rows }, stdin: true }
     return await this.#spawn(orgId, sandboxId, request, options.creation)

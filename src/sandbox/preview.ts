@@ -191,6 +191,17 @@ export class Previews {
     return await this.#context.guest(target.sandbox.id, target.sandbox.orgId).dial(target.port, signal)
   }
 
+  /**
+   * A port for who owns its sandbox and needs no token, and a keep-alive lease: call `release` when the request or connection ends. Wakes
+   * the sandbox. Throws `not_found`, `sandbox_stopped`, `conflict`, and what a wake throws.
+   */
+  async use(orgId: string, sandboxId: string, port: number): Promise<{ target: PreviewTarget; release: () => void }> {
+    return await this.#context.lifecycle.useOn(orgId, sandboxId, async (_guest, sandbox, release) => ({
+      target: { sandbox, port },
+      release,
+    }))
+  }
+
   /** Takes a keep-alive lease; call the result when the request or socket ends. */
   keepAlive(sandboxId: string): () => void {
     return this.#context.lifecycle.keepAlive(sandboxId)

@@ -88,6 +88,8 @@ export const limitBounds = {
     eventStreamsMax: [1, 100_000],
     socketsPerSandboxMax: [1, 10_000],
     socketsPerOrganisationMax: [1, 100_000],
+    tunnelsPerSandboxMax: [1, 10_000],
+    tunnelsPerOrganisationMax: [1, 100_000],
     exportsPerOrganisationMax: [1, 1000],
     fileTransfersPerOrganisationMax: [1, 10_000],
   },

@@ -26,6 +26,8 @@ export interface SessionExport {
 
 /** Events in order, in arrays of those that are known together. */
 export interface SessionStream extends AsyncIterable<readonly StreamEvent[]> {
+  /** The number after which it begins: at most that of the newest event. */
+  readonly after: number
   /** The session has ended and `after` is at or past its last event: the answer is 204. */
   readonly exhausted: boolean
 }

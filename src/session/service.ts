@@ -324,7 +324,7 @@ export class Sessions {
     const after = Math.min(options.after, last)
     const exhausted = status === 'ended' && after === last
     const signal = AbortSignal.any([options.signal, this.#closing.signal])
-    return { exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
+    return { after, exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
   }
 
   /** All of a session. Throws `not_found`. */

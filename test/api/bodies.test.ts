@@ -17,7 +17,11 @@ const mebibyte = 1024 * 1024
 const world = useWorld()
 
 async function create(client: ApiClient, bytes: number): Promise<ApiAnswer> {
-  return await client.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown: 'x'.repeat(bytes) })
+  return await client.post('/v1/sessions', {
+    prompt: 'x',
+    user_id: 'u',
+    agent_config: { skills: { a: 'x'.repeat(bytes) } },
+  })
 }
 
 test('body: large bodies that drip stop the large ones of their own organisation, no small ones, and nobody else', async () => {
@@ -91,8 +95,9 @@ test('body: a body of as many values as any request has is taken', async () => {
   let nested: unknown = 0
   for (let depth = 0; depth < 98; depth++) nested = [nested]
   const files = Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`file-${index}.md`, 'text']))
-  assert.equal((await api.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown })).status, 201)
-  assert.equal((await api.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown: nested })).status, 201)
+  const wake = `/api/sandboxes/${await world.sandbox()}/wake`
+  assert.equal((await api.post(wake, { unknown })).status, 200)
+  assert.equal((await api.post(wake, { unknown: nested })).status, 200)
   const config = { agent_config: { skills: { one: files } } }
   assert.notEqual((await api.post('/v1/sessions', { prompt: 'x', user_id: 'u', ...config })).status, 413)
   const marked = Buffer.from('\ufeff{"prompt":"x","user_id":"u"}')

@@ -274,6 +274,14 @@ test('exec: a terminal carries raw bytes both ways, replays, resizes and ends', 
   assert.equal((await api.delete(`${pty}/${ptyId}`)).status, 204)
   await second.closed
   assert.ok(frames.length > 0)
+  const command = await api.post(pty, { shell: '/bin/sh', args: ['-c', 'echo "$1"; read -r _', 'sh', 'a b'] })
+  const third = await attach(command.body.sessionID as string, '', 'pty')
+  await third.shows('a b')
+  const { body: listed } = await api.get(pty)
+  const one = listed.find(({ sessionID }: { sessionID: string }) => sessionID === command.body.sessionID)
+  assert.deepEqual([one.command, one.args.at(-1), one.running, one.attachedClients], ['/bin/sh', 'a b', true, 1])
+  third.socket.send('\n')
+  await third.closed
   assert.equal((await api.post(`${pty}/ps-unknown00000/resize`, { cols: 1, rows: 1 })).status, 404)
 })
 

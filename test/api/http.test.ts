@@ -76,6 +76,17 @@ test('http: a broken percent escape is refused and named, in the path and in the
   assert.equal(listed.status, 404)
 })
 
+test('http: HEAD is answered like GET, without the body, for pages and probes', async () => {
+  const { api } = world
+  for (const path of ['/', '/docs', '/docs/', '/docs/scalar.js', '/openapi.json', '/healthz', '/readyz', '/metrics']) {
+    const [get, head] = [await api.raw('GET', path), await api.raw('HEAD', path)]
+    assert.deepEqual([head.status, head.bytes.length], [200, 0], path)
+    assert.deepEqual([get.status, get.headers['content-type']], [200, head.headers['content-type']], path)
+  }
+  assert.equal((await api.raw('GET', '/docs/')).text, (await api.raw('GET', '/docs')).text)
+  assert.equal((await api.raw('HEAD', '/docs/none')).status, 404)
+})
+
 test('http: ids that no id can be answer 404, whatever is in them', async () => {
   const { api, logs } = world
   const long = [100, 101, 150, 16_000].map((length) => 'x'.repeat(length))
@@ -277,6 +288,7 @@ test('http: malformed HTTP is refused in the shape of the API', async () => {
   for (const [text, status] of [
     ['nonsense\r\n\r\n', 400],
     ['GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400],
+    ['GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n', 400],
     [`GET / HTTP/1.1\r\nHost: a\r\nX-Long: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
   ] as const) {
     const socket = connect(world.port, '127.0.0.1')

@@ -247,6 +247,29 @@ test('session: the stream replays what was, follows what comes, resumes by numbe
   }
 })
 
+test('session: a stream from the newest event says where it begins, and a number of the client goes before that', async () => {
+  const { api, sessions } = world
+  const id = await create()
+  const none = await follow(id, '&after=newest')
+  await none.until(/id: 0\n\n/)
+  sessions.emit(id, { type: 'ready', harness: 'pi' })
+  sessions.emit(id, { type: 'result' })
+  const newest = await follow(id, '&after=newest')
+  await newest.until(/id: 2\n\n/)
+  const back = await follow(id, '&after=newest', { 'last-event-id': '1' })
+  await back.until(/id: 2\n/)
+  sessions.emit(id, { type: 'error' })
+  await Promise.all([none, newest, back].map((events) => events.until(/id: 3\n.*\n\n/)))
+  const [second, third] = ['{"type":"result"}', '{"type":"error"}'].map(
+    (data, at) => `id: ${at + 2}\ndata: ${data}\n\n`,
+  )
+  assert.equal(none.text, `retry: 3000\n\nid: 0\n\nid: 1\ndata: {"type":"ready","harness":"pi"}\n\n${second}${third}`)
+  assert.equal(newest.text, `retry: 3000\n\nid: 2\n\n${third}`)
+  assert.equal(back.text, `retry: 3000\n\n${second}${third}`)
+  await api.delete(`/v1/sessions/${id}`)
+  assert.equal((await follow(id, '&after=newest')).response.status, 204)
+})
+
 test('session: numbers that are none are refused before the stream begins', async () => {
   const id = await create()
   for (const query of ['after=-1', 'after=x', 'after=1.5', 'after=99999999999999999999']) {

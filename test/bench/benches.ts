@@ -2,6 +2,7 @@ import { AtollServer } from '../e2e/server.ts'
 import { alternativesBench } from './alternatives.ts'
 import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
+import { cliStartBench } from './cli-start.ts'
 import { growthBench } from './growth.ts'
 import { httpBench } from './http.ts'
 import { imagesBench } from './images.ts'
@@ -26,6 +27,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   stream: shared(streamBench),
   output: shared(outputBench),
   load: shared(loadBench),
+  cli: cliStartBench,
   alternatives: shared(alternativesBench),
   growth: growthBench,
   sizes: sizesBench,

@@ -9,6 +9,7 @@ const usualBenches = [
   'stream',
   'output',
   'load',
+  'cli',
   'alternatives',
 ] as const
 /** They start servers of their own; `growth` takes minutes. */

@@ -47,7 +47,7 @@ for (const page of pages) {
         },
       })
       const [stdout, stderr] = await Promise.all([buffer(child.stdout), text(child.stderr), once(child, 'close')])
-      assert.equal(child.exitCode, 0, `${stdout}\n${stderr}`)
+      assert.equal(child.exitCode, 0, `${stdout.toString()}\n${stderr}`)
     } finally {
       await rm(dir, { recursive: true })
     }

@@ -109,6 +109,7 @@ export function sandboxTests(store: Store): void {
       for (const status of ['creating', 'running', 'hibernated', 'error'] as const) {
         await sandboxes.updateSandbox(first.id, { status })
         assert.equal(await sandboxes.sandboxNamed('web', orgId), first.id, status)
+        assert.deepEqual([...(await sandboxes.sandboxNames([first.id, newId('sb-')]))], [[first.id, 'web']])
         await taken()
       }
       assert.equal(await sandboxes.sandboxNamed('web', newId('org_')), undefined)

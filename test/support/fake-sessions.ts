@@ -211,8 +211,9 @@ export class FakeSessions implements SessionService {
 
   async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
     const view = this.#find(orgId, sessionId, options.userId)
-    const exhausted = view.session.status === 'ended' && options.after >= view.stream.length
-    return { exhausted, [Symbol.asyncIterator]: () => this.#follow(view, options) }
+    const after = Math.min(options.after, view.stream.length)
+    const exhausted = view.session.status === 'ended' && after === view.stream.length
+    return { after, exhausted, [Symbol.asyncIterator]: () => this.#follow(view, { ...options, after }) }
   }
 
   async *#follow(view: Kept, { after, signal }: StreamOptions): AsyncGenerator<readonly StreamEvent[]> {

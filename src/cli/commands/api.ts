@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
 import { UsageError } from '../exit-codes.ts'
+import { examples } from '../options.ts'
 import { write } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -13,6 +14,7 @@ export function addApi(program: Command): void {
   program
     .command('api')
     .description('send a request with your key and print the answer as it is')
+    .addHelpText('after', examples(`atoll api POST /api/sandboxes --data '{"timeout": 600}'`))
     .argument('<method>', 'GET, POST, PUT, DELETE …')
     .argument('<path>', 'such as /api/sandboxes')
     .option('--data <json>', 'the body; @FILE reads a file, - standard input')

@@ -1,37 +1,155 @@
 import { Option, type Command } from 'commander'
-import { Sandbox, type CheckpointKind } from '../../../sdk/src/index.ts'
-import { checkedId, wholeNumber } from '../options.ts'
-import { columns, hint, writeJson, writeLine } from '../output.ts'
+import { Sandbox, type Atoll, type CheckpointKind, type ListedCheckpointInfo } from '../../../sdk/src/index.ts'
+import { chosen, each, type AllFlags } from '../each.ts'
+import { checkedId, checkpointPath, examples, wholeNumber } from '../options.ts'
+import { writeFields } from '../fields.ts'
+import { columns, hint, when, writeJson, writeLine } from '../output.ts'
+import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
+import { sizeText } from '../units.ts'
 
-interface Options extends Flags {
+const owners = ['client', 'image', 'session', 'wake'] as const
+
+interface CreateOptions extends Flags {
   name?: string
   kind?: CheckpointKind
   keep?: number
+  expiresIn?: number
   list?: boolean
 }
 
+interface ListOptions extends Flags {
+  owner?: (typeof owners)[number]
+  quiet?: boolean
+}
+
 export function addCheckpoint(program: Command): void {
-  program
+  const checkpoint = program
     .command('checkpoint')
-    .description('keep this moment of a sandbox, its disk and memory, and print the id')
-    .argument('<sandbox>')
-    .option('--name <name>', 'how it is called')
-    .addOption(new Option('--kind <kind>', 'with memory or without').choices(['full', 'disk_only']))
-    .option('--keep <count>', 'delete the oldest beyond so many', wholeNumber)
-    .option('-l, --list', 'list the checkpoints of the sandbox instead')
-    .action(async (id: string, _options: Options, command: Command) => {
-      const { json, list, name, kind, keep, ...flags } = command.optsWithGlobals<Options>()
-      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
-      if (list) {
-        const all = (await sandbox.checkpoints()).map(({ info }) => info)
-        if (json) return await writeJson(all)
-        const rows = all.map((info) => [info.id, info.name, info.kind, info.status, info.sizeBytes, info.createdAt])
-        return await writeLine(columns(['ID', 'NAME', 'KIND', 'STATUS', 'BYTES', 'CREATED'], rows))
-      }
-      const checkpoint = await sandbox.checkpoint({ name, kind, keep })
-      if (json) return await writeJson(checkpoint.info)
-      await writeLine(checkpoint.id)
-      hint(`atoll fork ${checkpoint.id}`)
+    .description('kept moments of sandboxes; "atoll checkpoint SANDBOX" is "atoll checkpoint create SANDBOX"')
+    .addHelpText(
+      'after',
+      examples('atoll checkpoint web --name prepared', 'atoll checkpoint ls', 'atoll fork web/prepared'),
+    )
+  addCreate(checkpoint)
+  addList(checkpoint)
+  checkpoint
+    .command('get')
+    .description('print what is known of a checkpoint')
+    .addHelpText('after', examples('atoll checkpoint get web/prepared'))
+    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .action(async (id: string, _options: Flags, command: Command) => {
+      const flags = command.optsWithGlobals<Flags>()
+      const info = await (await clientOf(flags)).json<ListedCheckpointInfo>('GET', checkpointPath(id))
+      await writeFields(info, flags)
     })
+  checkpoint
+    .command('expire')
+    .description('have a checkpoint deleted by itself; 0: never')
+    .addHelpText('after', examples('atoll checkpoint expire web/prepared 86400'))
+    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<seconds>', 'from now on', wholeNumber)
+    .action(async (id: string, seconds: number, _options: Flags, command: Command) => {
+      const flags = command.optsWithGlobals<Flags>()
+      const json = { expiresInSeconds: seconds === 0 ? null : seconds }
+      const call = { json, repeat: 'always' } as const
+      const info = await (await clientOf(flags)).json<ListedCheckpointInfo>('PATCH', checkpointPath(id), call)
+      if (flags.json) await writeJson(info)
+    })
+  checkpoint
+    .command('rm')
+    .description('delete checkpoints; what was started from them stays')
+    .addHelpText('after', examples('atoll checkpoint rm web/prepared cp-0123456789abcdef'))
+    .argument('[checkpoint...]', 'an id, or SANDBOX/NAME')
+    .option('--all', 'every checkpoint that a client has made')
+    .option('--yes', 'confirms --all')
+    .action(async (ids: string[], _options: AllFlags, command: Command) => {
+      const flags = command.optsWithGlobals<AllFlags>()
+      const client = await clientOf(flags)
+      const listed = async () => (await checkpointsOf(client, { owner: 'client' })).map(({ id }) => id)
+      const paths = (await chosen(ids, flags, 'checkpoint', listed)).map((id) => checkpointPath(id))
+      await each(paths, flags, (path) => client.json('DELETE', path))
+    })
+}
+
+/** The default of the group, so that a sandbox may follow it at once. One that is named like a command is reached by `create`. */
+function addCreate(checkpoint: Command): void {
+  checkpoint
+    .command('create', { isDefault: true })
+    .description('keep this moment of a sandbox, its disk and memory, and print the id')
+    .addHelpText('after', examples('atoll checkpoint create web --name prepared'))
+    .argument('<sandbox>')
+    .option('--name <name>', 'how it is called: then SANDBOX/NAME serves as its id')
+    .addOption(new Option('--kind <kind>', 'with memory or without (default: full)').choices(['full', 'disk_only']))
+    .option('--keep <count>', 'delete the oldest beyond so many', wholeNumber)
+    .option('--expires-in <seconds>', 'delete it by itself (default: never)', wholeNumber)
+    .addOption(new Option('-l, --list', 'list those of the sandbox instead').hideHelp())
+    .action(async (id: string, _options: CreateOptions, command: Command) => {
+      const { list, name, kind, keep, expiresIn: expiresInSeconds, ...flags } = command.optsWithGlobals<CreateOptions>()
+      const client = await clientOf(flags)
+      if (list) return await writeList(await checkpointsOf(client, { sandbox: checkedId(id, 'sb-', 'sandbox') }), flags)
+      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client })
+      const made = await waiting('the moment is kept', sandbox.checkpoint({ name, kind, keep, expiresInSeconds }))
+      if (flags.json) return await writeJson(made.info)
+      await writeLine(made.id)
+      hint(`atoll fork ${made.id}`)
+    })
+}
+
+function addList(checkpoint: Command): void {
+  checkpoint
+    .command('ls')
+    .description('list checkpoints, newest first: of the whole organisation, or of one sandbox')
+    .addHelpText(
+      'after',
+      examples('atoll checkpoint ls', 'atoll checkpoint ls web', 'atoll checkpoint ls -q --owner client'),
+    )
+    .argument('[sandbox]')
+    .addOption(new Option('--owner <owner>', 'only those made for it').choices(owners))
+    .option('-q, --quiet', 'print ids alone')
+    .action(async (id: string | undefined, _options: ListOptions, command: Command) => {
+      const { owner, ...flags } = command.optsWithGlobals<ListOptions>()
+      const sandbox = id === undefined ? undefined : checkedId(id, 'sb-', 'sandbox')
+      await writeList(await checkpointsOf(await clientOf(flags), { sandbox, owner }), flags)
+    })
+}
+
+async function checkpointsOf(
+  client: Atoll,
+  options: Parameters<Atoll['checkpoints']>[0],
+): Promise<ListedCheckpointInfo[]> {
+  const all: ListedCheckpointInfo[] = []
+  for await (const info of client.checkpoints(options)) all.push(info)
+  return all
+}
+
+async function writeList(all: ListedCheckpointInfo[], { json, quiet }: ListOptions): Promise<void> {
+  if (json) return await writeJson(all)
+  if (quiet) {
+    for (const { id } of all) await writeLine(id)
+    return
+  }
+  const rows = all.map((info) => [
+    ...[
+      info.id,
+      `${info.sandboxName ?? info.sandboxId}/${info.name}`,
+      info.kind,
+      info.status,
+      sizeText(info.sizeBytes),
+    ],
+    ...[when(info.createdAt), info.expiresAt && when(info.expiresAt), info.owner, dependentsText(info)],
+  ])
+  const header = ['ID', 'NAME', 'KIND', 'STATUS', 'SIZE', 'CREATED', 'EXPIRES', 'OWNER', 'USED BY']
+  await writeLine(columns(header, rows))
+}
+
+const nouns = { sandboxes: 'sandbox', sessions: 'session', images: 'image', checkpoints: 'checkpoint' } as const
+
+/** `2 sandboxes, 1 image`. */
+function dependentsText({ dependents }: ListedCheckpointInfo): string {
+  return Object.entries(nouns)
+    .map(([several, one]) => [dependents[several as keyof typeof nouns], several, one] as const)
+    .filter(([count]) => count > 0)
+    .map(([count, several, one]) => `${count} ${count === 1 ? one : several}`)
+    .join(', ')
 }

@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { CliError } from '../exit-codes.ts'
+import { examples } from '../options.ts'
 import { settingsOf, type Flags } from '../settings.ts'
 import { runProgram } from './up.ts'
 
@@ -7,6 +8,7 @@ export function addDoctor(program: Command): void {
   program
     .command('doctor')
     .description('try what this machine can do')
+    .addHelpText('after', examples('atoll doctor'))
     .action(async (_options: Flags, command: Command) => {
       const { url } = await settingsOf(command.optsWithGlobals<Flags>())
       const { hostname } = new URL(url)

@@ -1,6 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander'
 import type { EventInfo } from '../../../sdk/src/index.ts'
-import { wholeNumber } from '../options.ts'
+import { examples, wholeNumber } from '../options.ts'
 import { printable, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -17,6 +17,7 @@ export function addEvents(program: Command): void {
   program
     .command('events')
     .description('print what has happened to sandboxes, checkpoints, images, volumes, sessions and keys')
+    .addHelpText('after', examples("atoll events --follow --type 'sandbox.*'"))
     .option('-f, --follow', 'go on with what happens')
     .option('--after <number>', 'begin after this event; "newest": with what comes', position)
     .option('--type <type...>', 'only these types; "sandbox.*" is all that begin so')

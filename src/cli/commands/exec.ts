@@ -3,8 +3,9 @@ import type { Command } from 'commander'
 import { ConnectionError, Sandbox, type Process, type ProcessInfo } from '../../../sdk/src/index.ts'
 import { CliError, exitCodes, OwnFailure, UsageError } from '../exit-codes.ts'
 import { onInterrupt } from '../interrupt.ts'
-import { checkedId, pair, wholeNumber } from '../options.ts'
-import { writeJson } from '../output.ts'
+import { checkedId, examples, pair, takesCommand, wholeNumber } from '../options.ts'
+import { hint as suggest, writeJson, writeLine } from '../output.ts'
+import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
@@ -12,8 +13,15 @@ const exitCodeMax = 255
 /** Bound of each stream. A text of V8 has at most 512 MiB. */
 const jsonTextMax = 128 * 1024 * 1024
 
+/** Ctrl-D: ends the input of a terminal at the beginning of a line, else it ends the line. */
+const endOfInput = '\x04'
+const lineEnd = 0x0a
+
 interface Options extends Flags {
   interactive?: boolean
+  input?: boolean
+  tty?: boolean
+  detach?: boolean
   cwd?: string
   env?: Record<string, string>
   user?: string
@@ -21,16 +29,27 @@ interface Options extends Flags {
 }
 
 export function addExec(program: Command): void {
-  program
-    .command('exec')
+  takesCommand(program.command('exec'))
     .description('run a command in a sandbox and end with its exit code')
+    .addHelpText(
+      'after',
+      examples(
+        'atoll exec sb-0123456789abcdef ls -l /workspace',
+        'atoll exec --cwd /workspace -e CI=1 sb-0123456789abcdef npm test',
+        "atoll exec sb-0123456789abcdef 'ls | wc -l'",
+        'atoll exec sb-0123456789abcdef <script.sh',
+      ),
+    )
     .argument('<sandbox>')
-    .argument('[command...]', 'after --; one alone with a blank runs under sh -c; none: sh reads standard input')
-    .option('-i, --interactive', 'pass on standard input also from a terminal')
-    .option('--cwd <folder>', 'where it runs')
+    .argument('[command...]', 'all that follows; one word with a blank runs under sh -c; none: sh reads standard input')
+    .option('-i, --interactive', 'pass on standard input also from a terminal (default: from a pipe or a file)')
+    .option('-n, --no-input', 'pass on no standard input, as in a loop that reads it itself')
+    .option('-t, --tty', 'run it in a terminal: standard output and error are one')
+    .option('-d, --detach', 'start it, print its id and leave it running')
+    .option('--cwd <folder>', 'where it runs (default: the folder of the image)')
     .option('-e, --env <name=value>', 'a variable; may be repeated', pair)
-    .option('--user <name>', 'who runs it')
-    .option('--timeout <seconds>', 'kill it after so long: exit code 124', wholeNumber)
+    .option('--user <name>', 'who runs it (default: the user of the sandbox)')
+    .option('--timeout <seconds>', 'kill it after so long, with exit code 124 (default: never)', wholeNumber)
     .exitOverride(ownFailure)
     .action(async (id: string, argv: string[], _options: Options, command: Command) => {
       const exitCode = await exec(id, argv, command.optsWithGlobals<Options>()).catch(ownFailure)
@@ -46,19 +65,24 @@ export function ownFailure(error: Error & { exitCode?: number }): never {
 }
 
 async function exec(id: string, argv: readonly string[], flags: Options): Promise<number> {
-  const { interactive = false, cwd, env: envs, user, timeout: timeoutSeconds } = flags
-  const input = inputOf(interactive)
+  assertFit(flags)
+  const { interactive = false, detach = false, cwd, env: envs, user, timeout: timeoutSeconds } = flags
+  const input = flags.input === false || detach ? undefined : inputOf(interactive)
   const [program, ...args] = argv
-  if (program === undefined && input === undefined) {
+  if (program === undefined && (input === undefined || flags.tty)) {
     throw new UsageError(`no command; "atoll shell ${id}" opens a terminal`)
   }
   const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
-  const remote = await sandbox.spawn(program ?? 'sh', {
+  if (flags.tty) return await execInTerminal(sandbox, id, argv, input, flags)
+  const starting = sandbox.spawn(program ?? 'sh', {
     ...(args.length === 0 ? {} : { args }),
     ...{ cwd, envs, user, timeoutSeconds },
     // Input that was under way when a connection broke may be lost.
     reconnects: input === undefined,
   })
+  // It may have to wake.
+  const remote = await waiting(`waiting for ${id}`, starting)
+  if (detach) return await leave(remote, id, flags)
   const restore = passInterrupts(remote)
   try {
     const fed = feed(remote, input)
@@ -71,6 +95,61 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
     if (!(error instanceof ConnectionError)) throw error
     const hint = `it may still run: atoll logs ${id} ${remote.id}`
     throw new CliError(error.message, { hint, exitCode: exitCodes.unreachable, cause: error })
+  } finally {
+    restore()
+  }
+}
+
+function assertFit({ interactive, input, tty, detach, json, timeout }: Options): void {
+  const refused = (one: string, other: string) => new UsageError(`${one} and ${other} do not go together`)
+  if (interactive && input === false) throw refused('-i', '-n')
+  if (interactive && detach) throw refused('-i', '-d')
+  if (tty && detach) throw refused('-t', '-d')
+  if (tty && json) throw refused('-t', '--json')
+  if (tty && timeout !== undefined) throw refused('-t', '--timeout')
+}
+
+/** Ends its input, which nobody would write, and prints its id. */
+async function leave(remote: Process, id: string, { json }: Flags): Promise<number> {
+  await remote.end()
+  remote.detach()
+  if (json) await writeJson({ sessionID: remote.id })
+  else await writeLine(remote.id)
+  suggest(`atoll logs ${id} ${remote.id} --follow; atoll kill ${id} ${remote.id}`)
+  return 0
+}
+
+/** With the terminal of this program, if it has one: its size, its keys and its signals. Else with input that is a pipe or a file. */
+async function execInTerminal(
+  sandbox: Sandbox,
+  id: string,
+  argv: readonly string[],
+  input: NodeJS.ReadStream | undefined,
+  { cwd, user, env, input: hasInput }: Options,
+): Promise<number> {
+  const { relay: relayTerminal, sizeOf } = await import('./shell.ts')
+  const [line = ''] = argv
+  const command = argv.length === 1 && line.includes(' ') ? ['sh', '-c', line] : argv
+  const terminal = await sandbox.terminal({
+    ...sizeOf(process.stdout),
+    ...{ shell: '/bin/sh', args: ['-c', 'exec "$@"', 'sh', ...command], cwd, user },
+    envs: { TERM: process.env['TERM'] ?? 'xterm', ...env },
+  })
+  const { stdin, stdout } = process
+  if (stdin.isTTY && stdout.isTTY && hasInput !== false) return await relayTerminal(id, terminal)
+  const restore = onInterrupt(() => void terminal.write('\x03').catch(() => undefined))
+  const fed = (async () => {
+    let last: number | undefined = lineEnd
+    for await (const chunk of input ?? []) {
+      last = (chunk as Buffer).at(-1)
+      await terminal.write(chunk as Buffer)
+    }
+    await terminal.write(last === lineEnd ? endOfInput : endOfInput + endOfInput)
+  })()
+  fed.catch(() => undefined)
+  try {
+    for await (const bytes of terminal) await written(stdout, bytes)
+    return (await terminal.exited) ?? 0
   } finally {
     restore()
   }

@@ -1,10 +1,12 @@
 import { type Command, Option } from 'commander'
 import { makeError, type ErrorCode, type StartResult, type VolumeMount } from '../../../sdk/src/index.ts'
-import { checkedId, pair, volumeMount, wholeNumber } from '../options.ts'
+import { checkedCheckpoint, examples, pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, writeJson, writeLine } from '../output.ts'
+import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 interface Options extends Flags {
+  name?: string
   count?: number
   timeout?: number
   onIdle?: string
@@ -28,7 +30,9 @@ export function addFork(program: Command): void {
   program
     .command('fork')
     .description('start sandboxes that go on from a checkpoint, and print their ids')
-    .argument('<checkpoint>')
+    .addHelpText('after', examples('atoll fork web/prepared --count 3'))
+    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .option('--name <name>', 'of the new one, without --count')
     .option('--count <count>', 'how many', wholeNumber)
     .option('--timeout <seconds>', 'idle timeout of each, 0 for none', wholeNumber)
     .addOption(new Option('--on-idle <action>', 'what happens then').choices(['hibernate', 'stop']))
@@ -39,6 +43,7 @@ export function addFork(program: Command): void {
     .option('--volume <name:/path[:ro]>', 'a volume in place of those of the checkpoint; may be repeated', volumeMount)
     .action(async (id: string, _options: Options, command: Command) => {
       const {
+        name,
         count,
         timeout,
         onIdle,
@@ -50,9 +55,12 @@ export function addFork(program: Command): void {
         ...flags
       } = command.optsWithGlobals<Options>()
       const client = await clientOf(flags)
-      const path = `/api/sandboxes/from-checkpoint/${checkedId(id, 'cp-', 'checkpoint')}`
-      const json = { count, timeout, onIdle, maxAgeSeconds, memoryMB, user, envs, volumes }
-      const answer = await client.json<StartResult | StartResults>('POST', path, { json, creates: true })
+      const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkedCheckpoint(id))}`
+      const json = { name, count, timeout, onIdle, maxAgeSeconds, memoryMB, user, envs, volumes }
+      const answer = await waiting(
+        'the sandboxes start',
+        client.json<StartResult | StartResults>('POST', path, { json, creates: true }),
+      )
       const all = 'sandboxes' in answer ? answer.sandboxes : [answer]
       if (flags.json) await writeJson(answer)
       for (const one of all) if (!flags.json && 'sandboxID' in one) await writeLine(one.sandboxID)

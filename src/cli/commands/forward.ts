@@ -1,133 +1,124 @@
-import { createServer, request as requestHttp, type IncomingMessage, type ServerResponse } from 'node:http'
-import { request as requestHttps } from 'node:https'
 import { once } from 'node:events'
-import type { Duplex } from 'node:stream'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Command } from 'commander'
-import { Sandbox } from '../../../sdk/src/index.ts'
-import { CliError, UsageError } from '../exit-codes.ts'
-import { checkedId } from '../options.ts'
-import { note, writeLine } from '../output.ts'
+import {
+  type Atoll,
+  NothingListeningError,
+  NotFoundError,
+  Sandbox,
+  SandboxStoppedError,
+} from '../../../sdk/src/index.ts'
+import { CliError } from '../exit-codes.ts'
+import { checkedId, examples } from '../options.ts'
+import { note, writeJson, writeLine } from '../output.ts'
+import { parseMapping, type PortMapping } from '../port-mapping.ts'
 import { clientOf, type Flags } from '../settings.ts'
-
-interface Options extends Flags {
-  token?: string
-}
-
-/** Where previews are reached, and the host name of this one. */
-interface Upstream {
-  url: URL
-  host: string
-  token: string | undefined
-}
+import { carryConnection } from '../tunnel.ts'
 
 export function addForward(program: Command): void {
   program
     .command('forward')
-    .description('serve a port of a sandbox on this machine: HTTP and WebSockets, no other protocols')
+    .description('lead ports of this machine to ports of a sandbox, for any protocol over TCP, until it is interrupted')
+    .addHelpText(
+      'after',
+      examples(
+        'atoll forward sb-0123456789abcdef 3000',
+        'atoll forward sb-0123456789abcdef 8080:3000 5433:5432',
+        'atoll forward sb-0123456789abcdef 0.0.0.0:8080:3000',
+      ),
+    )
     .argument('<sandbox>')
-    .argument('<port>', 'PORT or PORT:LOCAL; LOCAL 0 takes a free one')
-    .option('--token <token>', 'the token that the preview demands')
-    .action(async (id: string, text: string, _options: Options, command: Command) => {
-      const flags = command.optsWithGlobals<Options>()
-      const { port, local } = portsOf(text)
+    .argument('<port...>', 'PORT, or [BIND:]LOCAL:REMOTE; BIND is 127.0.0.1 by default, LOCAL 0 takes a free port')
+    .action(async (id: string, texts: string[], _options: Flags, command: Command) => {
+      const flags = command.optsWithGlobals<Flags>()
+      const mappings = texts.map(parseMapping)
       const client = await clientOf(flags)
       const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client })
-      const preview = new URL(sandbox.url(port))
-      // Names below localhost resolve nowhere else, and the server identifies previews by the name alone. TLS needs the name itself.
-      const url = preview.protocol === 'https:' ? preview : new URL(client.url)
-      await serve({ url, host: preview.host, token: flags.token }, local)
+      await forward({ client, sandbox, isJson: flags.json ?? false }, mappings)
     })
 }
 
-export function portsOf(text: string): { port: number; local: number } {
-  const [, port = '', local = port] = /^(\d{1,5})(?::(\d{1,5}))?$/.exec(text) ?? []
-  if (port === '' || Number(port) < 1 || Number(port) > 65_535 || Number(local) > 65_535) {
-    throw new UsageError(`${JSON.stringify(text)} is no port: it must be PORT or PORT:LOCAL`)
-  }
-  return { port: Number(port), local: Number(local) }
+interface Forwarding {
+  client: Atoll
+  sandbox: Sandbox
+  isJson: boolean
 }
 
-async function serve(upstream: Upstream, local: number): Promise<void> {
-  const server = createServer((request, response) => forward(upstream, request, response))
-  server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) =>
-    upgrade(upstream, request, socket, head),
-  )
-  server.listen(local, '127.0.0.1')
+/** Returns only by an error: of a port that cannot be used here, or when the sandbox is gone. */
+async function forward(forwarding: Forwarding, mappings: readonly PortMapping[]): Promise<void> {
+  const ended = new AbortController()
+  const servers = mappings.map((mapping) => serverOf(forwarding, mapping, (error) => ended.abort(error)))
+  const gone = once(ended.signal, 'abort')
+  try {
+    for (const [index, server] of servers.entries()) await listen(server, mappings[index]!, forwarding.isJson)
+    await tellSilent(forwarding.sandbox, mappings)
+    note('Ctrl-C ends it')
+    await gone
+    throw ended.signal.reason
+  } finally {
+    for (const server of servers) server.close()
+  }
+}
+
+function serverOf({ client, sandbox }: Forwarding, { remote }: PortMapping, end: (error: unknown) => void): Server {
+  let told = ''
+  const carry = async (local: Socket) => {
+    try {
+      await carryConnection(client, sandbox.id, remote, local)
+      told = ''
+    } catch (error) {
+      local.resetAndDestroy()
+      if (error instanceof SandboxStoppedError || error instanceof NotFoundError) return end(error)
+      const message = error instanceof NothingListeningError ? silent(remote) : messageOf(error)
+      // A browser tries again and again.
+      if (message !== told) note(message)
+      told = message
+    }
+  }
+  return createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (local) => void carry(local))
+}
+
+async function listen(server: Server, { bind, local, remote }: PortMapping, isJson: boolean): Promise<void> {
+  server.listen({ host: bind, port: local, exclusive: true })
   try {
     await once(server, 'listening')
   } catch (error) {
-    throw new CliError(`port ${local} of this machine cannot be used: ${(error as Error).message}`, { cause: error })
+    throw new CliError(`port ${local} of ${bind ?? 'this machine'} cannot be used: ${reasonOf(error)}`, {
+      hint: `0:${remote} takes a free one`,
+      cause: error,
+    })
   }
-  const { port } = server.address() as AddressInfo
-  await writeLine(`http://127.0.0.1:${port}`)
-  note('Ctrl-C ends it')
-  await once(server, 'close')
+  // Without it, an error of one accepted connection would end the program.
+  server.on('error', (error) => note(`a connection to port ${remote} was not accepted: ${messageOf(error)}`))
+  const { address, port } = server.address() as AddressInfo
+  if (isJson) await writeJson({ address, port, remotePort: remote })
+  else await writeLine(`${address.includes(':') ? `[${address}]` : address}:${port} -> ${remote}`)
 }
 
-function forward(upstream: Upstream, request: IncomingMessage, response: ServerResponse): void {
-  const outgoing = ask(upstream, request)
-  outgoing.on('response', (answer) => {
-    response.writeHead(answer.statusCode ?? 502, answer.statusMessage, withoutHost(answer, upstream, request))
-    answer.on('error', () => response.destroy())
-    answer.pipe(response)
-  })
-  outgoing.on('error', (error) => {
-    if (response.headersSent) response.destroy()
-    else
-      response.writeHead(502, { 'Content-Type': 'text/plain' }).end(`the server cannot be reached: ${error.message}\n`)
-  })
-  response.on('close', () => outgoing.destroy())
-  request.pipe(outgoing)
+/** A server that starts later is reached then. */
+async function tellSilent(sandbox: Sandbox, mappings: readonly PortMapping[]): Promise<void> {
+  // Of a hibernated one nobody knows.
+  if ((await sandbox.info()).status !== 'running') return
+  const listening = new Set((await sandbox.ports()).map(({ port }) => port))
+  for (const { remote } of mappings) if (!listening.has(remote)) note(silent(remote))
 }
 
-function upgrade(upstream: Upstream, request: IncomingMessage, socket: Duplex, head: Buffer): void {
-  const outgoing = ask(upstream, request)
-  socket.on('error', () => outgoing.destroy())
-  outgoing.on('error', () => socket.destroy())
-  outgoing.on('upgrade', (answer, remote, first) => {
-    socket.write(headOf(answer))
-    socket.write(first)
-    remote.write(head)
-    remote.on('error', () => socket.destroy())
-    socket.on('error', () => remote.destroy())
-    socket.on('close', () => remote.destroy())
-    remote.on('close', () => socket.destroy())
-    remote.pipe(socket).pipe(remote)
-  })
-  outgoing.on('response', (answer) => {
-    socket.write(headOf(answer))
-    answer.pipe(socket)
-  })
-  outgoing.end()
+function silent(port: number): string {
+  return `nothing listens on port ${port} of the sandbox yet; connections work as soon as something does`
 }
 
-function ask({ url, host, token }: Upstream, request: IncomingMessage) {
-  const headers = { ...request.headers, host, ...(token === undefined ? {} : { 'x-oc-preview-token': token }) }
-  const { origin } = headers
-  // Servers compare the origin with the host.
-  if (origin === `http://${request.headers.host}`) headers.origin = `${url.protocol}//${host}`
-  const send = url.protocol === 'https:' ? requestHttps : requestHttp
-  const { hostname, port, protocol } = url
-  return send({
-    ...{ hostname: hostname.replace(/^\[|\]$/g, ''), port, protocol, headers },
-    ...(protocol === 'https:' ? { servername: hostname } : {}),
-    path: request.url,
-    method: request.method,
-  })
+const reasons: Record<string, string> = {
+  EADDRINUSE: 'another program listens there',
+  EACCES: 'ports below 1024 are for root',
+  EADDRNOTAVAIL: 'this machine has no such address',
+  ENOTFOUND: 'this machine has no such address',
+  EAI_AGAIN: 'this machine has no such address',
 }
 
-/** A redirection to the preview leads back here. */
-function withoutHost(answer: IncomingMessage, { url, host }: Upstream, request: IncomingMessage) {
-  const { location } = answer.headers
-  const there = `${url.protocol}//${host}`
-  if (!location?.startsWith(`${there}/`)) return answer.headers
-  return { ...answer.headers, location: `http://${request.headers.host}${location.slice(there.length)}` }
+function reasonOf(error: unknown): string {
+  return reasons[(error as NodeJS.ErrnoException).code ?? ''] ?? messageOf(error)
 }
 
-function headOf({ statusCode, statusMessage, rawHeaders }: IncomingMessage): string {
-  const lines = [`HTTP/1.1 ${statusCode} ${statusMessage}`]
-  for (let index = 0; index + 1 < rawHeaders.length; index += 2)
-    lines.push(`${rawHeaders[index]}: ${rawHeaders[index + 1]}`)
-  return `${lines.join('\r\n')}\r\n\r\n`
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }

@@ -2,10 +2,16 @@ import { open, readFile } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import { type BuildEvent, Image, type ImageInfo, type ImageManifest } from '../../../sdk/src/index.ts'
+import { type Atoll, Image, type ImageInfo, type ImageManifest, type TemplateInfo } from '../../../sdk/src/index.ts'
+import { baseImage, tellBuild } from '../build.ts'
+import { chosen, each, type AllFlags } from '../each.ts'
 import { UsageError } from '../exit-codes.ts'
-import { columns, hint, note, printable, writeJson, writeLine } from '../output.ts'
+import { writeFields } from '../fields.ts'
+import { examples } from '../options.ts'
+import { columns, hint, when, writeJson, writeLine } from '../output.ts'
+import { Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
+import { sizeText } from '../units.ts'
 
 /** A large archive takes its time. */
 const importTimeoutMs = 2 * 3_600_000
@@ -15,10 +21,14 @@ interface BuildFlags extends Flags {
 }
 
 export function addImage(program: Command): void {
-  const image = program.command('image').description('images of your own')
+  const image = program
+    .command('image')
+    .description('what sandboxes start from')
+    .addHelpText('after', examples('atoll image ls', 'atoll image build tools steps.json'))
   image
     .command('build')
     .description('build an image from the steps in a JSON file ("-" for standard input), and print its id')
+    .addHelpText('after', examples('atoll image build tools steps.json'))
     .argument('<name>')
     .argument('<file>')
     .option('--background', 'do not wait for the end')
@@ -28,60 +38,134 @@ export function addImage(program: Command): void {
       const manifest = await manifestIn(file)
       const { info } = background
         ? await Image.begin(name, manifest, { client })
-        : await Image.build(name, manifest, { client, onEvent: tell })
+        : await Image.build(name, manifest, { client, onEvent: tellBuild })
       await answer(info, json)
       if (!json) hint(`atoll create --template ${name}`)
     })
   image
     .command('import')
     .description('make an image of an OCI or docker archive ("-" for standard input), and print its id')
+    .addHelpText('after', examples('docker save tools | atoll image import tools -'))
     .argument('<name>')
     .argument('<file>')
     .action(async (name: string, file: string, _options: Flags, command: Command) => {
       const { json, ...flags } = command.optsWithGlobals<Flags>()
-      const archive = file === '-' ? process.stdin : (await open(file)).createReadStream()
-      const body = Readable.toWeb(archive) as ReadableStream<Uint8Array>
       const options = { client: await clientOf(flags), requestTimeoutMs: importTimeoutMs }
-      await answer((await Image.fromArchive(name, body, options)).info, json)
+      const handle = file === '-' ? undefined : await open(file)
+      const progress = new Progress(name)
+      const bytes = (await handle?.stat())?.size
+      try {
+        const archive = counted(handle?.createReadStream() ?? process.stdin, (sent) => progress.update(sent, bytes))
+        const body = Readable.toWeb(Readable.from(archive, { objectMode: false })) as ReadableStream<Uint8Array>
+        await answer((await Image.fromArchive(name, body, options)).info, json)
+      } finally {
+        progress.end()
+        await handle?.close()
+      }
       if (!json) hint(`atoll create --template ${name}`)
     })
   image
     .command('follow')
     .description('print what a build tells until its end')
+    .addHelpText('after', examples('atoll image follow tools'))
     .argument('<image>')
     .action(async (nameOrId: string, _options: Flags, command: Command) => {
       const { json, ...flags } = command.optsWithGlobals<Flags>()
       const found = await Image.get(nameOrId, { client: await clientOf(flags) })
-      await answer((await found.follow({ onEvent: tell })).info, json)
+      await answer((await found.follow({ onEvent: tellBuild })).info, json)
     })
-  image
-    .command('ls')
-    .description('list images with a name')
-    .action(async (_options: Flags, command: Command) => {
-      const { json, ...flags } = command.optsWithGlobals<Flags>()
-      const all = (await Image.list({ client: await clientOf(flags) })).map(({ info }) => info)
-      if (json) return await writeJson(all)
-      const rows = all.map((info) => [info.name, info.status, info.id, info.createdAt, info.lastUsedAt])
-      await writeLine(columns(['NAME', 'STATUS', 'ID', 'CREATED', 'USED'], rows))
-    })
+  addList(image)
   image
     .command('get')
     .description('print what is known of an image')
-    .argument('<image>')
+    .addHelpText('after', examples('atoll image get tools'))
+    .argument('<image>', 'its name or id')
     .action(async (nameOrId: string, _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
       const { info } = await Image.get(nameOrId, { client: await clientOf(flags) })
-      if (flags.json) return await writeJson(info)
-      await writeLine(JSON.stringify(info, null, 2))
+      await writeFields(info, flags)
     })
   image
     .command('rm')
-    .description('delete images; sandboxes from them run on')
-    .argument('<image...>')
-    .action(async (names: string[], _options: Flags, command: Command) => {
-      const client = await clientOf(command.optsWithGlobals<Flags>())
-      for (const name of names) await (await Image.get(name, { client })).delete()
+    .description('delete images of your own; sandboxes from them run on')
+    .addHelpText('after', examples('atoll image rm tools'))
+    .argument('[image...]', 'a name or id')
+    .option('--all', 'every image of your own that has a name')
+    .option('--yes', 'confirms --all')
+    .action(async (names: string[], _options: AllFlags, command: Command) => {
+      const flags = command.optsWithGlobals<AllFlags>()
+      const client = await clientOf(flags)
+      const listed = async () => (await Image.list({ client })).map(({ info }) => info.id)
+      const wanted = await chosen(names, flags, 'image', listed)
+      await each(wanted, flags, async (name) => (await Image.get(name, { client })).delete())
     })
+}
+
+/** An image as a list shows it: one of this organisation, or what is known of another. */
+interface Listed extends Partial<ImageInfo> {
+  name: string
+  kind: 'installed' | 'own' | 'shared'
+  sizeBytes?: number | undefined
+}
+
+function addList(image: Command): void {
+  image
+    .command('ls')
+    .description(
+      'list what sandboxes can be started from: the installed image, your own, and those that the server shares',
+    )
+    .addHelpText('after', examples('atoll image ls', 'atoll create --template python'))
+    .option('-q, --quiet', 'print names alone')
+    .action(async (_options: Flags & { quiet?: boolean }, command: Command) => {
+      const flags = command.optsWithGlobals<Flags & { quiet?: boolean }>()
+      const images = await startable(await clientOf(flags))
+      if (flags.json) return await writeJson(images)
+      if (flags.quiet) {
+        for (const { name } of images) await writeLine(name)
+        return
+      }
+      const rows = images.map(({ name, kind, status, sizeBytes, createdAt, lastUsedAt, id }) => [
+        ...[name, kind, status, sizeBytes === undefined ? undefined : sizeText(sizeBytes)],
+        ...[when(createdAt), when(lastUsedAt), id],
+      ])
+      await writeLine(columns(['NAME', 'KIND', 'STATUS', 'SIZE', 'CREATED', 'USED', 'ID'], rows))
+    })
+}
+
+/** An own image is in its place of the list, with all that is known of it. One of the server's has its name as its id until it is built. */
+async function startable(client: Atoll): Promise<Listed[]> {
+  const [named, own, checkpoints] = await Promise.all([
+    client.json<TemplateInfo[]>('GET', '/api/templates'),
+    client.json<ImageInfo[]>('GET', '/api/snapshots'),
+    all(client.checkpoints({ owner: 'image' })),
+  ])
+  const images = new Map(own.map((info) => [info.id, info]))
+  const sizes = new Map(checkpoints.map(({ id, sizeBytes }) => [id, sizeBytes]))
+  const listed = named.map(({ id, name, status, createdAt }): Listed => {
+    const info = images.get(id)
+    if (info !== undefined) return { ...info, name, kind: 'own', sizeBytes: sizes.get(info.checkpointId ?? '') }
+    if (id === name) return { name, kind: 'shared' }
+    return { id, name, kind: 'shared', status: status === 'error' ? 'failed' : status, createdAt }
+  })
+  return [{ name: baseImage, kind: 'installed', status: 'ready' }, ...listed]
+}
+
+async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
+  const found: Item[] = []
+  for await (const item of items) found.push(item)
+  return found
+}
+
+async function* counted(
+  archive: NodeJS.ReadableStream,
+  onProgress: (sentBytes: number) => void,
+): AsyncGenerator<Uint8Array> {
+  let sent = 0
+  for await (const chunk of archive) {
+    sent += (chunk as Buffer).length
+    onProgress(sent)
+    yield chunk as Buffer
+  }
 }
 
 async function manifestIn(file: string): Promise<ImageManifest> {
@@ -96,10 +180,4 @@ async function manifestIn(file: string): Promise<ImageManifest> {
 async function answer(info: ImageInfo, json: boolean | undefined): Promise<void> {
   if (json) await writeJson(info)
   else await writeLine(info.id)
-}
-
-/** Standard output is for the id. */
-function tell(event: BuildEvent): void {
-  if (event.event === 'build_log') note(event.message)
-  else process.stderr.write(printable(event.data))
 }

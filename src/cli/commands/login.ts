@@ -2,11 +2,12 @@ import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import { Atoll, UnexpectedAnswerError } from '../../../sdk/src/index.ts'
+import { type Atoll, UnexpectedAnswerError } from '../../../sdk/src/index.ts'
 import { configPath, readConfig, writeConfig } from '../config-file.ts'
 import { exitCodes, UsageError } from '../exit-codes.ts'
+import { examples } from '../options.ts'
 import { note } from '../output.ts'
-import { checkedKey, checkedUrl, defaultUrl, type Flags } from '../settings.ts'
+import { checkedKey, checkedUrl, clientOf, defaultUrl, type Flags } from '../settings.ts'
 
 interface Options extends Flags {
   name: string
@@ -16,6 +17,7 @@ export function addLogin(program: Command): void {
   program
     .command('login')
     .description('check an API key and save it with its server; asks for it on a terminal, else reads standard input')
+    .addHelpText('after', examples('atoll login --url https://api.example.com --name work'))
     .option('--name <name>', 'how the server is called here', 'default')
     .action(async (_options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
@@ -24,7 +26,7 @@ export function addLogin(program: Command): void {
       const config = await readConfig()
       const apiKey = checkedKey(flags.key ?? (await askKey(url)))
       if (apiKey === undefined) throw new UsageError('there is no API key')
-      await check(new Atoll({ url, apiKey }))
+      await check(await clientOf({ ...flags, url, key: apiKey }))
       const contexts = { ...config.contexts, [flags.name]: { url, apiKey } }
       await writeConfig({ current: flags.name, contexts })
       note(`${flags.name} is saved in ${configPath()} and is now the current context`)

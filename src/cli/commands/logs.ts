@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { CliError, exitCodes } from '../exit-codes.ts'
 import { Sandbox, type ProcessInfo } from '../../../sdk/src/index.ts'
-import { checkedId } from '../options.ts'
-import { columns, writeJson, writeLine } from '../output.ts'
+import { checkedId, examples } from '../options.ts'
+import { columns, when, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 /** After this silence a process has no more output for now. */
@@ -17,6 +17,7 @@ export function addLogs(program: Command): void {
   program
     .command('logs')
     .description('list the processes that exec has started, or print the output that is kept of one')
+    .addHelpText('after', examples('atoll logs sb-0123456789abcdef es-0123456789abcdef --follow'))
     .argument('<sandbox>')
     .argument('[process]')
     .option('-f, --follow', 'until it ends')
@@ -37,7 +38,7 @@ export function addLogs(program: Command): void {
 async function writeList(spawned: ProcessInfo[], isJson: boolean): Promise<void> {
   if (isJson) return await writeJson(spawned)
   const rows = spawned.map((info) => [
-    ...[info.sessionID, info.running ? 'running' : `ended with ${info.exitCode ?? '?'}`, info.startedAt],
+    ...[info.sessionID, info.running ? 'running' : `ended with ${info.exitCode ?? '?'}`, when(info.startedAt)],
     [info.command, ...info.args].join(' '),
   ])
   await writeLine(columns(['ID', 'STATUS', 'STARTED', 'COMMAND'], rows))

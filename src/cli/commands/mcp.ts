@@ -6,6 +6,7 @@ import { ownVersion } from '../../lib/version.ts'
 import { chosenTools, mcpServer, type Tool } from '../../mcp/index.ts'
 import { UsageError } from '../exit-codes.ts'
 import { beforeEnd } from '../interrupt.ts'
+import { examples } from '../options.ts'
 import { note } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -20,7 +21,11 @@ export function addMcp(program: Command): void {
   program
     .command('mcp')
     .description('serve tools to a client of the Model Context Protocol over standard input and output')
-    .option('--tools <list>', 'names, beginnings with a star, "default" or "all", separated by commas')
+    .addHelpText('after', examples('atoll mcp --tools default'))
+    .option(
+      '--tools <list>',
+      'names, beginnings with a star, "default" or "all", separated by commas (default: default)',
+    )
     .action(async (_options: McpOptions, command: Command) => {
       const flags = command.optsWithGlobals<McpOptions>()
       const client = await clientOf(flags)

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import type { Command } from 'commander'
 import { Sandbox } from '../../../sdk/src/index.ts'
-import { checkedId, portNumber } from '../options.ts'
+import { checkedId, examples, portNumber } from '../options.ts'
 import { writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -9,6 +9,7 @@ export function addOpen(program: Command): void {
   program
     .command('open')
     .description('print the URL of a port, and open it in a browser on a terminal')
+    .addHelpText('after', examples('atoll open web 3000'))
     .argument('<sandbox>')
     .argument('<port>', '', portNumber)
     .action(async (id: string, port: number, _options: Flags, command: Command) => {

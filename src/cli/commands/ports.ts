@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { sandboxPath } from '../options.ts'
+import { examples, sandboxPath } from '../options.ts'
 import { columns, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -12,6 +12,7 @@ export function addPorts(program: Command): void {
   program
     .command('ports')
     .description('list the ports on which something listens, with their URLs')
+    .addHelpText('after', examples('atoll ports web'))
     .argument('<sandbox>')
     .action(async (id: string, _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()

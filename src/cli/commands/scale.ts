@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { sandboxPath, wholeNumber } from '../options.ts'
+import { examples, sandboxPath, wholeNumber } from '../options.ts'
 import { writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -16,6 +16,7 @@ export function addScale(program: Command): void {
   program
     .command('scale')
     .description('change the memory and CPU of a sandbox while it runs')
+    .addHelpText('after', examples('atoll scale web 2048 --cpu 200'))
     .argument('<sandbox>')
     .argument('<MB>', 'memory; 0 for what it has', wholeNumber)
     .option('--cpu <percent>', 'CPU, 100 is one; by default in step with memory', wholeNumber)

@@ -1,9 +1,10 @@
+import { spawnSync } from 'node:child_process'
 import type { Command } from 'commander'
-import { Sandbox, type Terminal } from '../../../sdk/src/index.ts'
+import { Sandbox, type ProcessInfo, type Terminal } from '../../../sdk/src/index.ts'
 import { UsageError } from '../exit-codes.ts'
 import { onExit } from '../interrupt.ts'
-import { checkedId, pair } from '../options.ts'
-import { note } from '../output.ts'
+import { checkedId, examples, pair, takesCommand } from '../options.ts'
+import { columns, note, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 import { TerminalModes } from '../terminal-modes.ts'
 import { ownFailure } from './exec.ts'
@@ -12,7 +13,13 @@ import { ownFailure } from './exec.ts'
 const detachByte = 0x1d
 const exitCodeMax = 255
 
+/** What the terminal runs: the command, else bash, else sh. */
+const startCommand = '[ $# -gt 0 ] || set -- "$(command -v bash || echo sh)"; exec "$@"'
+/** The folder of an image that names one stays. */
+const startInWorkspace = `[ "$PWD" != / ] || [ ! -d /workspace ] || cd /workspace; ${startCommand}`
+
 interface Options extends Flags {
+  list?: boolean
   attach?: string
   cwd?: string
   env?: Record<string, string>
@@ -21,37 +28,83 @@ interface Options extends Flags {
 }
 
 export function addShell(program: Command): void {
-  program
-    .command('shell')
-    .description('open a terminal in a sandbox; Ctrl-] leaves it running')
+  takesCommand(program.command('shell'))
+    .description('open a terminal in a sandbox, in /workspace; Ctrl-] leaves it running')
+    .addHelpText(
+      'after',
+      examples(
+        'atoll shell sb-0123456789abcdef',
+        'atoll shell sb-0123456789abcdef htop -d 5',
+        'atoll shell sb-0123456789abcdef --list',
+      ),
+    )
     .argument('<sandbox>')
+    .argument('[command...]', 'what it runs in place of a shell; one alone with a blank runs under sh -c')
+    .option('--list', 'list the terminals that run')
     .option('--attach <id>', 'a terminal that was left running')
     .option('--cwd <folder>', 'where it begins')
     .option('-e, --env <name=value>', 'a variable; may be repeated', pair)
     .option('--user <name>', 'whose shell')
-    .option('--shell <program>', 'which shell')
+    .option('--shell <program>', 'which shell; default bash, or sh where there is none')
     .exitOverride(ownFailure)
-    .action(async (id: string, _options: Options, command: Command) => {
-      process.exitCode = await shell(id, command.optsWithGlobals<Options>()).catch(ownFailure)
+    .action(async (id: string, argv: string[], _options: Options, command: Command) => {
+      process.exitCode = await shell(id, argv, command.optsWithGlobals<Options>()).catch(ownFailure)
     })
 }
 
-async function shell(id: string, flags: Options): Promise<number> {
+async function shell(id: string, argv: readonly string[], flags: Options): Promise<number> {
+  if (flags.list) return await list(id, flags)
   const { stdin, stdout } = process
   if (!stdin.isTTY || !stdout.isTTY) {
     throw new UsageError(`shell needs a terminal; "atoll exec ${id} -- COMMAND" runs without one`)
   }
+  if (argv.length > 0 && (flags.attach !== undefined || flags.shell !== undefined)) {
+    throw new UsageError(`a command goes without ${flags.attach === undefined ? '--shell' : '--attach'}`)
+  }
   const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
-  const envs = { TERM: process.env['TERM'] ?? 'xterm', ...flags.env }
-  const terminal =
-    flags.attach === undefined
-      ? await sandbox.terminal({ ...sizeOf(stdout), cwd: flags.cwd, user: flags.user, shell: flags.shell, envs })
-      : sandbox.attachTerminal(checkedId(flags.attach, 'ps-', 'terminal'))
-  if (flags.attach !== undefined) await terminal.resize(sizeOf(stdout))
+  const terminal = flags.attach === undefined ? await start(sandbox, argv, flags) : await attach(sandbox, flags.attach)
   return await relay(id, terminal)
 }
 
-async function relay(id: string, terminal: Terminal): Promise<number> {
+async function start(sandbox: Sandbox, argv: readonly string[], flags: Options): Promise<Terminal> {
+  const { cwd, user, shell: program } = flags
+  const [line = ''] = argv
+  const command = argv.length === 1 && line.includes(' ') ? ['sh', '-c', line] : argv
+  const script = cwd === undefined ? startInWorkspace : startCommand
+  return await sandbox.terminal({
+    ...sizeOf(process.stdout),
+    shell: '/bin/sh',
+    args: ['-c', script, 'sh', ...(program === undefined ? command : [program])],
+    ...{ cwd, user },
+    envs: { TERM: process.env['TERM'] ?? 'xterm', ...flags.env },
+  })
+}
+
+async function attach(sandbox: Sandbox, id: string): Promise<Terminal> {
+  const terminal = sandbox.attachTerminal(checkedId(id, 'ps-', 'terminal'))
+  await terminal.resize(sizeOf(process.stdout))
+  return terminal
+}
+
+async function list(id: string, flags: Options): Promise<number> {
+  const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+  const terminals = (await sandbox.terminals()).filter(({ running }) => running)
+  if (flags.json) await writeJson(terminals)
+  else {
+    const rows = terminals.map((one) => [one.sessionID, one.startedAt, one.attachedClients, commandOf(one)])
+    await writeLine(columns(['ID', 'STARTED', 'ATTACHED', 'COMMAND'], rows))
+  }
+  return 0
+}
+
+/** What was asked for, without the script that starts it. */
+function commandOf({ command, args }: ProcessInfo): string {
+  const [, script = '', , ...asked] = args
+  if (script !== startInWorkspace && script !== startCommand) return [command, ...args].join(' ')
+  return asked.join(' ') || 'shell'
+}
+
+export async function relay(id: string, terminal: Terminal): Promise<number> {
   const { stdin, stdout } = process
   const modes = new TerminalModes()
   let isDetached = false
@@ -70,6 +123,7 @@ async function relay(id: string, terminal: Terminal): Promise<number> {
     terminal.detach()
   }
   stdin.setRawMode(true)
+  passOutput()
   stdin.on('data', type)
   stdout.on('resize', resize)
   try {
@@ -93,7 +147,15 @@ async function relay(id: string, terminal: Terminal): Promise<number> {
   }
 }
 
-function sizeOf({ columns, rows }: NodeJS.WriteStream): { cols: number; rows: number } {
+/**
+ * Has the terminal show what the sandbox writes as it is. Node's raw mode still turns a line feed into two characters (`OPOST`, `ONLCR`),
+ * which breaks programs that place them themselves. The end of the raw mode restores this too.
+ */
+function passOutput(): void {
+  spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] })
+}
+
+export function sizeOf(terminal: NodeJS.WriteStream): { cols: number; rows: number } {
   // A terminal without a size says 0.
-  return { cols: columns || 80, rows: rows || 24 }
+  return { cols: terminal.columns || 80, rows: terminal.rows || 24 }
 }

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { sandboxPath, wholeNumber } from '../options.ts'
+import { examples, sandboxPath, wholeNumber } from '../options.ts'
 import { writeJson } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -7,6 +7,7 @@ export function addTimeout(program: Command): void {
   program
     .command('timeout')
     .description('set the idle timeout of a sandbox; 0 for none')
+    .addHelpText('after', examples('atoll timeout web 3600'))
     .argument('<sandbox>')
     .argument('<seconds>', '', wholeNumber)
     .action(async (id: string, timeout: number, _options: Flags, command: Command) => {

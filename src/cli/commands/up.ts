@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { CliError } from '../exit-codes.ts'
 import { onInterrupt } from '../interrupt.ts'
+import { examples } from '../options.ts'
 
 const projectDir = join(import.meta.dirname, '../../..')
 /** As in `npm start` (docs/operate/performance.md). */
@@ -14,6 +15,7 @@ export function addUp(program: Command): void {
   program
     .command('up')
     .description('start the server of this machine, in the foreground')
+    .addHelpText('after', examples('atoll up'))
     .action(async () => {
       const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
       if (!existsSync(imageDir)) {

@@ -1,11 +1,17 @@
 import type { Command } from 'commander'
-import { wholeNumber } from '../options.ts'
-import { columns, hint, writeJson, writeLine } from '../output.ts'
+import { each } from '../each.ts'
+import { writeFields } from '../fields.ts'
+import { examples, wholeNumber } from '../options.ts'
+import { columns, hint, when, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 interface CreateOptions extends Flags {
   size?: number
   from?: string
+}
+
+interface ListOptions extends Flags {
+  quiet?: boolean
 }
 
 interface SnapshotOptions extends Flags {
@@ -18,8 +24,9 @@ export function addVolume(program: Command): void {
   volume
     .command('create')
     .description('make a volume, empty or a clone, and print its name')
+    .addHelpText('after', examples('atoll volume create data --size 1024'))
     .argument('<name>')
-    .option('--size <MB>', 'what it may hold; default 10240, or that of its source', wholeNumber)
+    .option('--size <MB>', 'what it may hold (default: 10240, or that of its source)', wholeNumber)
     .option('--from <source>', 'the volume, or VOLUME@SNAPSHOT, that it begins as')
     .action(async (name: string, _options: CreateOptions, command: Command) => {
       const { size: sizeMB, from, ...flags } = command.optsWithGlobals<CreateOptions>()
@@ -29,37 +36,44 @@ export function addVolume(program: Command): void {
       hint(`atoll create --volume ${made.name}:/data`)
     })
   volume
-    .command('list')
-    .alias('ls')
+    .command('ls')
     .description('list volumes')
-    .action(async (_options: Flags, command: Command) => {
-      const flags = command.optsWithGlobals<Flags>()
+    .addHelpText('after', examples('atoll volume ls'))
+    .option('-q, --quiet', 'print names alone')
+    .action(async (_options: ListOptions, command: Command) => {
+      const flags = command.optsWithGlobals<ListOptions>()
       const volumes = await (await clientOf(flags)).volumes.list()
       if (flags.json) return await writeJson(volumes)
-      const rows = volumes.map(({ name, sizeMB, from = '', createdAt }) => [name, sizeMB, from, createdAt])
-      await writeLine(columns(['NAME', 'MB', 'FROM', 'CREATED'], rows))
+      if (flags.quiet) {
+        for (const { name } of volumes) await writeLine(name)
+        return
+      }
+      const rows = volumes.map(({ name, sizeMB, from, createdAt }) => [name, `${sizeMB} MB`, from, when(createdAt)])
+      await writeLine(columns(['NAME', 'SIZE', 'FROM', 'CREATED'], rows))
     })
   volume
     .command('get')
     .description('print what is known of a volume, and who has it')
+    .addHelpText('after', examples('atoll volume get data'))
     .argument('<name>')
     .action(async (name: string, _options: Flags, command: Command) => {
-      await writeJson(await (await clientOf(command.optsWithGlobals<Flags>())).volumes.get(name))
+      const flags = command.optsWithGlobals<Flags>()
+      await writeFields(await (await clientOf(flags)).volumes.get(name), flags)
     })
   volume
-    .command('delete')
-    .alias('rm')
+    .command('rm')
     .description('delete volumes with all that they hold')
+    .addHelpText('after', examples('atoll volume rm data'))
     .argument('<name...>')
     .action(async (names: string[], _options: Flags, command: Command) => {
-      const { volumes } = await clientOf(command.optsWithGlobals<Flags>())
-      // One in use does not keep the others from being deleted.
-      const ends = await Promise.allSettled(names.map((name) => volumes.delete(name)))
-      for (const end of ends) if (end.status === 'rejected') throw end.reason
+      const flags = command.optsWithGlobals<Flags>()
+      const { volumes } = await clientOf(flags)
+      await each(names, flags, (name) => volumes.delete(name))
     })
   volume
     .command('snapshot')
     .description('freeze a volume as it is now, under a name')
+    .addHelpText('after', examples('atoll volume snapshot data before'))
     .argument('<volume>')
     .argument('[name]', 'how it is called')
     .option('-l, --list', 'list the snapshots of the volume instead')
@@ -70,8 +84,8 @@ export function addVolume(program: Command): void {
       if (list) {
         const snapshots = await volumes.snapshots(name)
         if (flags.json) return await writeJson(snapshots)
-        const rows = snapshots.map((one) => [one.name, one.sizeMB, one.createdAt])
-        return await writeLine(columns(['NAME', 'MB', 'CREATED'], rows))
+        const rows = snapshots.map((one) => [one.name, `${one.sizeMB} MB`, when(one.createdAt)])
+        return await writeLine(columns(['NAME', 'SIZE', 'CREATED'], rows))
       }
       if (snapshot === undefined) command.error("error: missing required argument 'name'")
       if (isDeleted) return await volumes.deleteSnapshot(name, snapshot)

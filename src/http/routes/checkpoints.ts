@@ -27,6 +27,7 @@ const startErrors = [
 export const checkpointRoutes = [
   route('POST', '/api/sandboxes/:id/checkpoints', {
     id: 'createCheckpoint',
+    lenient: true,
     summary: 'Checkpoint a sandbox',
     description:
       'Answers at once; the list shows when it is `ready`. `full` (default) keeps disk and memory, `disk_only` the disk. ' +
@@ -44,6 +45,7 @@ export const checkpointRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/checkpoints', {
     id: 'listCheckpoints',
+    lenient: true,
     summary: 'List the checkpoints of a sandbox',
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
     answer: async ({ orgId, params, deps }) =>
@@ -103,6 +105,7 @@ export const checkpointRoutes = [
   }),
   route('DELETE', '/api/sandboxes/:id/checkpoints/:checkpointId', {
     id: 'deleteCheckpoint',
+    lenient: true,
     summary: 'Delete a checkpoint with its patches',
     description: 'Sandboxes started from it run on.',
     answers: { 204: { description: 'It is gone' } },
@@ -111,6 +114,7 @@ export const checkpointRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/checkpoints/:checkpointId/restore', {
     id: 'restoreCheckpoint',
+    lenient: true,
     summary: 'Restore a sandbox to a checkpoint, in place',
     answers: { 200: { description: 'It is restored', body: common.empty } },
     errors: [...startErrors, 'sandbox_stopped'],
@@ -120,6 +124,7 @@ export const checkpointRoutes = [
   publishing('unpublishCheckpoint', 'unpublish', false),
   route('POST', '/api/sandboxes/from-checkpoint/:checkpointId', {
     id: 'createSandboxFromCheckpoint',
+    lenient: true,
     summary: 'Start a sandbox from a checkpoint',
     description:
       'Waits for a checkpoint that is still `processing` and runs its patches in sequence order before it answers. ' +

@@ -5,7 +5,7 @@ import { pagePolicy } from '../../lib/html.ts'
 import { defined } from '../../lib/defined.ts'
 import { landingPage } from '../server/landing-page.ts'
 import { referencePage, referencePolicy, referenceScript } from '../server/reference-page.ts'
-import { routesOf } from '../server/route.ts'
+import { type Route, routesOf } from '../server/route.ts'
 
 const route = routesOf('Operations')
 const html = 'text/html; charset=utf-8'
@@ -20,6 +20,7 @@ const addresses = z.object({
 export const docsRoutes = [
   route('GET', '/', {
     id: 'getIndex',
+    lenient: true,
     summary: 'Where to go from here',
     description: 'To a browser it is a page.',
     auth: 'none',
@@ -49,18 +50,11 @@ export const docsRoutes = [
     },
     answer: async ({ openapi }) => openapi,
   }),
-  route('GET', '/docs', {
-    id: 'getReference',
-    summary: 'This reference as a page',
-    auth: 'none',
-    answers: { 200: { description: 'The page', content: 'text/html' } },
-    async handle() {
-      const headers = { ...pageHeaders, 'content-security-policy': referencePolicy }
-      return { statusCode: 200, body: referencePage, headers }
-    },
-  }),
+  reference('/docs', 'getReference'),
+  reference('/docs/', 'getReferenceFolder'),
   route('GET', '/docs/scalar.js', {
     id: 'getReferenceScript',
+    lenient: true,
     summary: 'The script of that page',
     auth: 'none',
     answers: { 200: { description: 'The script', content: 'text/javascript' }, 304: { description: 'Not modified' } },
@@ -83,3 +77,17 @@ export const docsRoutes = [
     },
   }),
 ]
+
+function reference(path: string, id: string): Route {
+  return route('GET', path, {
+    id,
+    lenient: true,
+    summary: 'This reference as a page',
+    auth: 'none',
+    answers: { 200: { description: 'The page', content: 'text/html' } },
+    async handle() {
+      const headers = { ...pageHeaders, 'content-security-policy': referencePolicy }
+      return { statusCode: 200, body: referencePage, headers }
+    },
+  })
+}

@@ -15,6 +15,7 @@ const noKey = 'Idempotency-Key: this command ends with its connection; one that 
 export const execRoutes = [
   route('POST', '/api/sandboxes/:id/exec/run', {
     id: 'runCommand',
+    lenient: true,
     summary: 'Run a command to its end',
     description:
       'Past `timeout` its whole process group dies, `exitCode` is 124 and `timedOut` true. It also dies when the client goes away, so an `Idempotency-Key` is refused.',
@@ -32,6 +33,7 @@ export const execRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/exec/run-async', {
     id: 'runCommandAsync',
+    lenient: true,
     summary: 'Run a command in the background',
     body: wire.runCommand,
     creates: true,
@@ -44,6 +46,7 @@ export const execRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId/result', {
     id: 'getCommandResult',
+    lenient: true,
     summary: 'Read the result of a background command',
     description: 'Waits for its end up to one second. Results are kept for ten minutes.',
     query: wire.resultQuery,
@@ -57,6 +60,7 @@ export const execRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/exec', {
     id: 'startExec',
+    lenient: true,
     summary: 'Start an exec session',
     description: 'It lives in the sandbox: clients attach and detach as they like.',
     body: wire.startExec,
@@ -71,6 +75,7 @@ export const execRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/exec', {
     id: 'listExecs',
+    lenient: true,
     summary: 'List exec sessions',
     answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
     errors: wakingErrors,
@@ -79,6 +84,7 @@ export const execRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId', {
     id: 'attachExec',
+    lenient: true,
     summary: 'Attach to an exec session (WebSocket)',
     description:
       'Binary frames whose first byte is the stream: 0 input (empty: end of input), 1 output, 2 errors, 3 exit (int32, big-endian, and a byte 1 when the timeout ' +
@@ -92,6 +98,7 @@ export const execRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/exec/:execId/kill', {
     id: 'killExec',
+    lenient: true,
     summary: 'Send a signal to the process group of an exec session',
     body: wire.killExec,
     answers: { 204: { description: 'Sent' } },
@@ -100,6 +107,7 @@ export const execRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/pty', {
     id: 'startTerminal',
+    lenient: true,
     tag: 'Terminals',
     summary: 'Start a terminal',
     body: wire.startPty,
@@ -107,14 +115,24 @@ export const execRoutes = [
     answers: { 201: { description: 'It runs', body: wire.ptySession } },
     errors: wakingErrors,
     async handle({ orgId, params, body, creation, deps }) {
-      const { cols, rows, shell, cwd, envs, user } = body
-      const input = { cols, rows, ...defined({ shell, cwd, envs, user }) }
+      const { cols, rows, ...command } = body
+      const input = { cols, rows, ...defined(command) }
       const info = await deps.sandboxes.exec.startPty(orgId, params.id, input, { creation })
       return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
     },
   }),
+  route('GET', '/api/sandboxes/:id/pty', {
+    id: 'listTerminals',
+    tag: 'Terminals',
+    summary: 'List terminals',
+    answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
+    errors: wakingErrors,
+    answer: async ({ orgId, params, deps }) =>
+      (await deps.sandboxes.exec.list(orgId, params.id, 'pty')).map((info) => execBody(params.id, info)),
+  }),
   route('GET', '/api/sandboxes/:id/pty/:ptyId', {
     id: 'attachTerminal',
+    lenient: true,
     tag: 'Terminals',
     summary: 'Attach to a terminal (WebSocket)',
     description:

@@ -22,9 +22,10 @@ export const fileAnswers = {
 }
 
 const path = '/api/sandboxes/:id/files'
-const read = { query: wire.pathQuery, errors: ['forbidden', ...wakingErrors] } as const
+const read = { lenient: true, query: wire.pathQuery, errors: ['forbidden', ...wakingErrors] } as const
 const signing = {
   tag: 'Signed URLs',
+  lenient: true,
   body: wire.signFile,
   answers: { 200: { description: 'The URL', body: wire.signedUrl } },
   errors: ['sandbox_stopped'],
@@ -32,6 +33,7 @@ const signing = {
 const signed = {
   tag: 'Signed URLs',
   auth: 'signed',
+  lenient: true,
   query: wire.signedQuery,
   errors: ['forbidden', 'signature_invalid', 'signature_expired', ...wakingErrors],
 } as const

@@ -26,6 +26,7 @@ const archiveErrors = [
 export const imageRoutes = [
   route('POST', '/api/snapshots', {
     id: 'createSnapshot',
+    lenient: true,
     summary: 'Build an image under a name',
     description:
       'Waits for the build. With `Accept: text/event-stream` it answers with events: `build_log` for each step, `build_output` with what a step ' +
@@ -57,6 +58,7 @@ export const imageRoutes = [
   }),
   route('GET', '/api/snapshots', {
     id: 'listSnapshots',
+    lenient: true,
     summary: 'List images with a name, newest first',
     answers: { 200: { description: 'All of them', body: z.array(wire.image) } },
     handle: (call) => sendList(call, call.deps.images.list(call.orgId, true), imageBody),
@@ -122,12 +124,14 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
   return [
     route('GET', path, {
       id: `get${noun}`,
+      lenient: collection === 'snapshots',
       summary: 'Read an image',
       answers: { 200: { description: 'The image', body: wire.image } },
       answer: async ({ orgId, params, deps }) => imageBody(await deps.images.get(orgId, params.name)),
     }),
     route('DELETE', path, {
       id: `delete${noun}`,
+      lenient: collection === 'snapshots',
       summary: 'Delete an image',
       description: 'Ends its build. Its data goes when nothing else needs it; sandboxes from it run on.',
       answers: { 204: { description: 'It is gone' } },

@@ -10,6 +10,7 @@ import { metricsRoutes } from './metrics.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
+import { portRoutes } from './ports.ts'
 import { previewRoutes } from './previews.ts'
 import { sandboxRoutes } from './sandboxes.ts'
 import { scalingRoutes } from './scaling.ts'
@@ -35,6 +36,7 @@ export const routes: readonly Route[] = [
   ...fileRoutes,
   ...execRoutes,
   ...inspectionRoutes,
+  ...portRoutes,
   ...sessionRoutes,
   ...sessionEventRoutes,
   ...sessionExportRoutes,

@@ -13,6 +13,7 @@ const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 export const operationRoutes = [
   route('GET', '/healthz', {
     id: 'getHealth',
+    lenient: true,
     summary: 'Whether the process is alive',
     auth: 'probe',
     answers: { 200: { description: 'It is', body: state } },
@@ -22,6 +23,7 @@ export const operationRoutes = [
   }),
   route('GET', '/readyz', {
     id: 'getReadiness',
+    lenient: true,
     summary: 'Whether the server takes requests',
     auth: 'probe',
     answers: { 200: { description: 'They should', body: state } },
@@ -33,6 +35,7 @@ export const operationRoutes = [
   }),
   route('GET', '/metrics', {
     id: 'getMetrics',
+    lenient: true,
     summary: 'Metrics for Prometheus',
     description: 'Without a key; a request that a proxy forwarded gets 404.',
     auth: 'probe',

@@ -10,6 +10,7 @@ const route = routesOf('Patches')
 export const patchRoutes = [
   route('POST', '/api/sandboxes/checkpoints/:checkpointId/patches', {
     id: 'createPatch',
+    lenient: true,
     summary: 'Attach a script to a checkpoint',
     description:
       'It runs as root with bash in each sandbox started from the checkpoint (`on_wake`), with `on_resume` also at each wake ' +
@@ -25,6 +26,7 @@ export const patchRoutes = [
   }),
   route('GET', '/api/sandboxes/checkpoints/:checkpointId/patches', {
     id: 'listPatches',
+    lenient: true,
     summary: 'List the patches of a checkpoint',
     answers: { 200: { description: 'In sequence order', body: z.array(wire.patch) } },
     answer: async ({ orgId, params, deps }) =>
@@ -32,6 +34,7 @@ export const patchRoutes = [
   }),
   route('DELETE', '/api/sandboxes/checkpoints/:checkpointId/patches/:patchId', {
     id: 'deletePatch',
+    lenient: true,
     summary: 'Detach a patch',
     answers: { 204: { description: 'It is gone; its number is never used again' } },
     answer: ({ orgId, params, deps }) => deps.sandboxes.patches.delete(orgId, params.checkpointId, params.patchId),

@@ -13,6 +13,7 @@ const route = routesOf('Previews')
 export const previewRoutes = [
   route('POST', '/api/sandboxes/:id/preview', {
     id: 'createPreview',
+    lenient: true,
     summary: 'Declare a preview of a port',
     description:
       'Every port answers under its host name undeclared; declaring one makes it listable and gives it a domain of your own ' +
@@ -42,6 +43,7 @@ export const previewRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/preview', {
     id: 'listPreviews',
+    lenient: true,
     summary: 'List the declared previews of a sandbox',
     answers: { 200: { description: 'By port', body: z.array(wire.preview) } },
     answer: async ({ orgId, params, deps }) =>
@@ -49,6 +51,7 @@ export const previewRoutes = [
   }),
   route('DELETE', '/api/sandboxes/:id/preview/:port', {
     id: 'deletePreview',
+    lenient: true,
     summary: 'Remove a declared preview',
     answers: { 204: { description: 'It is gone' } },
     async handle({ orgId, params, deps }) {
@@ -59,6 +62,7 @@ export const previewRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/preview/rotate', {
     id: 'rotatePreviewToken',
+    lenient: true,
     summary: 'Make a new preview token for the whole sandbox',
     description: 'For all ports that have no token of their own. The old one stops working at once.',
     answers: { 200: { description: 'The new token, shown this once', body: wire.rotated } },

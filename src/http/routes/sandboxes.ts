@@ -20,6 +20,7 @@ const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unav
 export const sandboxRoutes = [
   route('POST', '/api/sandboxes', {
     id: 'createSandbox',
+    lenient: true,
     summary: 'Start a sandbox from an image',
     description:
       'From an installed image or one of your own by its name (`templateID` or `snapshot`), or from one that is built first (`image`). ' +
@@ -87,6 +88,7 @@ export const sandboxRoutes = [
   }),
   route('GET', '/api/sandboxes/:id', {
     id: 'getSandbox',
+    lenient: true,
     summary: 'Read a sandbox',
     description: 'A stopped one can be read for 24 hours.',
     answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
@@ -94,6 +96,7 @@ export const sandboxRoutes = [
   }),
   route('DELETE', '/api/sandboxes/:id', {
     id: 'deleteSandbox',
+    lenient: true,
     summary: 'Stop a sandbox for good',
     description: 'Repeating it is harmless. Its checkpoints stay.',
     answers: { 204: { description: 'It is stopped' } },
@@ -101,6 +104,7 @@ export const sandboxRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/hibernate', {
     id: 'hibernateSandbox',
+    lenient: true,
     summary: 'Hibernate a sandbox: it keeps its state and uses no CPU or memory',
     answers: { 200: { description: 'It is hibernated', body: wire.hibernated } },
     errors: ['conflict', 'sandbox_stopped', 'unavailable'],
@@ -111,6 +115,7 @@ export const sandboxRoutes = [
   }),
   route('POST', '/api/sandboxes/:id/wake', {
     id: 'wakeSandbox',
+    lenient: true,
     summary: 'Wake a hibernated sandbox',
     description: 'Without `timeout` it keeps its own. A sandbox that runs is left as it is.',
     body: wire.wakeBody,
@@ -141,6 +146,7 @@ export const sandboxRoutes = [
   startAgain('powerCycleSandbox', 'power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
   route('POST', '/api/sandboxes/:id/timeout', {
     id: 'setSandboxTimeout',
+    lenient: true,
     summary: 'Set the idle timeout of a sandbox',
     description: 'Whole seconds; replaces the current value and restarts its clock. 0 means never.',
     body: wire.setTimeoutBody,
@@ -150,6 +156,7 @@ export const sandboxRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/tags', {
     id: 'getSandboxTags',
+    lenient: true,
     tag: 'Tags',
     summary: 'Read the tags of a sandbox',
     answers: { 200: { description: 'Its tags', body: wire.tags } },
@@ -159,6 +166,7 @@ export const sandboxRoutes = [
   }),
   route('PUT', '/api/sandboxes/:id/tags', {
     id: 'setSandboxTags',
+    lenient: true,
     tag: 'Tags',
     summary: 'Replace the tags of a sandbox',
     description:
@@ -172,6 +180,7 @@ export const sandboxRoutes = [
   }),
   route('GET', '/api/tags', {
     id: 'listTagKeys',
+    lenient: true,
     tag: 'Tags',
     summary: 'List the tag keys in use',
     answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
@@ -262,6 +271,7 @@ export function previewAuthOf(auth: { token?: string | undefined }): { scheme: '
 function startAgain(id: string, button: string, summary: string, operation: 'reboot' | 'powerCycle'): Route {
   return route('POST', `/api/sandboxes/:id/${button}`, {
     id,
+    lenient: true,
     summary,
     answers: { 200: { description: 'It runs again', body: common.empty } },
     errors,

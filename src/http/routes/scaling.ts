@@ -11,6 +11,7 @@ const sizeErrors = [...wakingErrors, 'scaling_locked', 'oom_floor'] as const
 export const scalingRoutes = [
   route('POST', '/api/sandboxes/:id/scale', {
     id: 'scaleSandbox',
+    lenient: true,
     summary: 'Change memory, and CPU in step, while it runs',
     description:
       'One CPU for each 4096 MB, and never fewer than it has. Turns autoscale off. `oom_floor` tells in `details` how much its processes need.',
@@ -37,6 +38,7 @@ export const scalingRoutes = [
   }),
   route('PUT', '/api/sandboxes/:id/autoscale', {
     id: 'setAutoscale',
+    lenient: true,
     summary: 'Let the memory of a sandbox follow its use, or stop that',
     description: 'While it runs it gets the next tier when it is short of memory, and the one below after little use.',
     body: wire.setAutoscaleBody,
@@ -53,12 +55,14 @@ export const scalingRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/autoscale', {
     id: 'getAutoscale',
+    lenient: true,
     summary: 'Read whether the memory of a sandbox follows its use',
     answers: { 200: { description: 'As it is now', body: wire.autoscale } },
     answer: async ({ orgId, params, deps }) => autoscaleBody(await deps.sandboxes.get(orgId, params.id)),
   }),
   route('PUT', '/api/sandboxes/:id/scaling-lock', {
     id: 'setScalingLock',
+    lenient: true,
     summary: 'Lock the sizes of a sandbox, or unlock them',
     description: 'Locking turns autoscale off; unlocking does not turn it on.',
     body: wire.setScalingLockBody,
@@ -69,6 +73,7 @@ export const scalingRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/scaling-lock', {
     id: 'getScalingLock',
+    lenient: true,
     summary: 'Read whether the sizes of a sandbox are locked',
     answers: { 200: { description: 'As it is now', body: wire.scalingLock } },
     answer: async ({ orgId, params, deps }) => lockBody(await deps.sandboxes.get(orgId, params.id)),

@@ -1,6 +1,6 @@
 import { sessions as wire } from '../../protocol/http/index.ts'
 import { streamEvents } from '../server/event-stream.ts'
-import { sessionEncoding } from '../server/event-writer.ts'
+import { sessionEncoding, sessionEncodingFrom } from '../server/event-writer.ts'
 import { noContent, routesOf } from '../server/route.ts'
 import { eventStreamCaps } from '../server/streams.ts'
 import { defined } from '../../lib/defined.ts'
@@ -14,7 +14,7 @@ export const sessionEventRoutes = [
     description:
       'Server-sent events: `id` is the number of the event in its session, `data` one JSON object, a ' +
       '[`StreamEvent`](#/components/schemas/StreamEvent). All past ' +
-      'events come first, or those after `Last-Event-ID`. 204 says that the session has ended and nothing is missing.',
+      'events come first, or those after `Last-Event-ID` or `after`. 204 says that the session has ended and nothing is missing.',
     auth: 'key_or_query',
     token: 'stream',
     query: wire.eventsQuery,
@@ -27,12 +27,15 @@ export const sessionEventRoutes = [
       const { orgId, params, query, request, deps } = call
       const { sessionId } = params
       // `Last-Event-ID` wins over the URL: an `EventSource` keeps the URL of its first connection when it reconnects.
-      const after = Number(request.headers['last-event-id'] || query.after || 0)
+      const given = request.headers['last-event-id'] || query.after || 0
+      const isNewest = given === 'newest'
+      const after = isNewest ? Number.MAX_SAFE_INTEGER : Number(given)
       const options = { caps: eventStreamCaps(call, sessionId), about: { sessionId } }
       return await streamEvents(call, options, async (signal, send) => {
         const user = defined({ userId: query.user_id })
         const stream = await deps.sessions.stream(orgId, sessionId, { ...user, after, signal })
-        return stream.exhausted ? noContent : await send(stream, sessionEncoding)
+        if (stream.exhausted) return noContent
+        return await send(stream, isNewest ? sessionEncodingFrom(stream.after) : sessionEncoding)
       })
     },
   }),

@@ -18,6 +18,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
   return [
     route('POST', `${prefix}/templates`, {
       id: `createTemplate${suffix}`,
+      lenient: true,
       summary: 'Build an image from a Dockerfile',
       description:
         'Waits for the build. Known are FROM (an image of this server), RUN, COPY of a heredoc, ENV, WORKDIR, USER, EXPOSE and CMD, which is kept ' +
@@ -36,18 +37,21 @@ function routesBelow(prefix: '/api' | ''): Route[] {
     }),
     route('GET', `${prefix}/templates`, {
       id: `listTemplates${suffix}`,
+      lenient: true,
       summary: 'List own and public images with a name',
       answers: { 200: { description: 'Own ones first', body: z.array(wire.template) } },
       handle: (call) => sendList(call, call.deps.images.listUsable(call.orgId), templateBody),
     }),
     route('GET', `${prefix}/templates/:name`, {
       id: `getTemplate${suffix}`,
+      lenient: true,
       summary: 'Read a template',
       answers: { 200: { description: 'The template', body: wire.template } },
       answer: async ({ orgId, params, deps }) => templateBody(await deps.images.getReadable(orgId, params.name)),
     }),
     route('DELETE', `${prefix}/templates/:name`, {
       id: `deleteTemplate${suffix}`,
+      lenient: true,
       summary: 'Delete a template',
       description: 'Sandboxes from it run on. A public one is deleted by its owner alone.',
       answers: { 204: { description: 'It is gone' } },

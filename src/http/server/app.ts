@@ -1,5 +1,5 @@
 import type { EventEmitter } from 'node:events'
-import type { RequestListener, Server } from 'node:http'
+import type { IncomingMessage, RequestListener, Server } from 'node:http'
 import type { Duplex } from 'node:stream'
 import websocket from '@fastify/websocket'
 import Fastify from 'fastify'
@@ -17,10 +17,13 @@ import { dropWhenStalled } from './least-rate.ts'
 import { withIds } from './names.ts'
 import { taken } from './taken.ts'
 import type { OpenApi } from './openapi.ts'
+import { portPathOf, routedUrl } from './port-path.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import { sessionText } from './session-view.ts'
 import type { Streams } from './streams.ts'
+import { ignoredHeader, nameCheckOf } from './unknown-names.ts'
 import { checkLargeBody, schemaOf, validateWithZod } from './validation.ts'
+import { common } from '../../protocol/http/index.ts'
 import { lingerOnClose } from '../../lib/linger.ts'
 import { defined } from '../../lib/defined.ts'
 import { TokenBuckets } from '../../lib/token-bucket.ts'
@@ -51,6 +54,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { deps, limits, metrics, routes } = options
   const app = Fastify({
     serverFactory: (listener) => options.createServer(listener),
+    rewriteUrl: routedUrl,
     trustProxy: deps.config.trustProxy ?? false,
     bodyLimit: limits.bodyBytesMax,
     exposeHeadRoutes: false,
@@ -83,11 +87,17 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       socket.terminate()
     },
   })
+  const ignoredBySocket = new WeakMap<IncomingMessage, string>()
+  app.websocketServer.on('headers', (lines: string[], request: IncomingMessage) => {
+    const ignored = ignoredBySocket.get(request)
+    if (ignored !== undefined) lines.push(`${ignoredHeader}: ${ignored}`)
+  })
 
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(openToBrowsers)
-    if (request.method === 'OPTIONS') await reply.code(204).headers(preflight).send()
-    else assertWholeEscapes(request)
+    if (request.method === 'OPTIONS' && !isOptionsOfPort(request)) {
+      await reply.code(204).headers(preflightOf(request)).send()
+    } else assertWholeEscapes(request)
   })
   app.addHook('onResponse', async (request, reply) => {
     const seconds = reply.elapsedTime / 1000
@@ -114,13 +124,19 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     )
   })
 
+  for (const method of routes.flatMap(({ otherMethods = [] }) => otherMethods)) {
+    if (!app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true })
+  }
   for (const route of routes) {
-    const { body, bodyLimit } = route
+    const { body = common.empty, bodyLimit } = route
+    const checkNames = nameCheckOf(route)
     app.route({
-      method: route.method,
+      method: [route.method, ...(route.otherMethods ?? [])],
       url: route.path,
+      // Browsers, link checkers and load balancers ask for pages and probes this way.
+      exposeHeadRoute: route.method === 'GET' && (route.auth === 'none' || route.auth === 'probe'),
       schema: schemaOf(route),
-      config: { ...defined({ body }), takesManifest: bodyLimit === 'manifestBytesMax' },
+      config: { body, takesManifest: bodyLimit === 'manifestBytesMax' },
       ...defined({ bodyLimit: bodyLimit && limits[bodyLimit] }),
       onRequest: async (request) => {
         const caller = await authentication.admit(request, route)
@@ -129,6 +145,13 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         if (request.ws && route.upgrade === undefined) {
           throw new ServiceError('invalid_request', 'this address takes no WebSockets')
         }
+      },
+      preValidation: async (request, reply) => {
+        const ignored = checkNames(request)
+        if (ignored === undefined) return
+        reply.header(ignoredHeader, ignored)
+        // The answer to an upgrade is not Fastify's.
+        if (request.ws) ignoredBySocket.set(request.raw, ignored)
       },
       preHandler: async (request, reply) => {
         request.body = await checkLargeBody(route, request.body)
@@ -252,12 +275,23 @@ function pathOf(request: FastifyRequest): string {
 /** The API has no cookies, so any page may call it with a key that it has. */
 const openToBrowsers = {
   'access-control-allow-origin': '*',
-  'access-control-expose-headers':
-    'X-Next-Cursor, X-Error-Code, Retry-After, Content-Range, Content-Length, Content-Disposition',
+  'access-control-expose-headers': `X-Next-Cursor, X-Error-Code, ${ignoredHeader}, Retry-After, Content-Range, Content-Length, Content-Disposition`,
 }
 const preflight = {
   'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',
   'access-control-allow-headers':
     'X-API-Key, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Range, If-Range, X-OSB-Async-Wake',
   'access-control-max-age': '86400',
+}
+
+/** A page that asks a server in a sandbox sends what that server takes. */
+function preflightOf({ raw }: FastifyRequest): Record<string, string> {
+  if (portPathOf(raw) === undefined) return preflight
+  return { ...preflight, 'access-control-allow-methods': '*', 'access-control-allow-headers': '*, Authorization' }
+}
+
+/** A browser asks for leave without a key. With one, OPTIONS is a question to the server in the sandbox. */
+function isOptionsOfPort({ raw }: FastifyRequest): boolean {
+  const { 'x-api-key': key, authorization } = raw.headers
+  return portPathOf(raw) !== undefined && (key ?? authorization) !== undefined
 }

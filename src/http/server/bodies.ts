@@ -3,7 +3,7 @@
  * - It answers 415 for a missing parser or a malformed `Content-Type`; this API takes JSON under any type.
  * - Its limit bounds one body. Slow clients that send many large ones are bounded by `BodyBudget`, over all requests.
  * - `JSON.parse` of a hostile body blocks the process, so its values are counted first.
- * Routes with a raw body (uploads) read the stream themselves. Routes without a body leave it unread.
+ * Routes with a raw body (uploads) read the stream themselves.
  */
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
@@ -22,7 +22,7 @@ declare module 'fastify' {
     hash?: string
   }
   interface FastifyContextConfig {
-    /** The body's schema; `raw` or absent: the parser leaves the body alone. */
+    /** The body's schema. `raw`, and absent as of an unknown address: the parser leaves the body alone. */
     body?: z.ZodType | 'raw'
     /** The body may be an image's manifest. */
     takesManifest?: boolean

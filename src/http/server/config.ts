@@ -5,7 +5,7 @@ import type { LogStreams } from '../../events/index.ts'
 import type { Log } from '../../lib/log.ts'
 import type { ImageService } from '../../image/index.ts'
 import type { OrganisationStore } from '../../organisation/index.ts'
-import type { DiskReport, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
+import type { DiskReport, PreviewTarget, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 
@@ -35,6 +35,9 @@ export const defaultHttpLimits = {
   /** WebSockets to commands and terminals of one sandbox, and of all sandboxes of one organisation. */
   socketsPerSandboxMax: 64,
   socketsPerOrganisationMax: 512,
+  /** Connections to ports by a WebSocket, of one sandbox and of one organisation. */
+  tunnelsPerSandboxMax: 256,
+  tunnelsPerOrganisationMax: 1024,
   /** An export holds one page of the stream, some megabytes. */
   exportsPerOrganisationMax: 32,
   /** Uploads and downloads of files, of all sandboxes of one organisation. Each has a connection to its guest. */
@@ -118,6 +121,16 @@ export interface PreviewPort {
   mayHaveCertificate(hostname: string, peer: string): Promise<boolean>
   handle(request: IncomingMessage, response: ServerResponse): void
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
+  /**
+   * Answers a request of the API with what the server at a port answers, without the key and cookies of the one and what acts in the origin
+   * of the other. Resolves when the response has closed. Rejects with a `ServiceError` while nothing is sent.
+   */
+  forward(job: {
+    request: IncomingMessage
+    response: ServerResponse
+    target: PreviewTarget
+    path: string
+  }): Promise<void>
   /** Sets the one listener for the status of each answer, for metrics. */
   onAnswer(listener: (statusCode: number) => void): void
   /** Ends WebSockets and idle connections; requests in flight finish. The last call. */

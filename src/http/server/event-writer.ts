@@ -18,6 +18,8 @@ const head = Buffer.from(`retry: ${retryMs}\n\n`)
 export const heartbeat = Buffer.from(':\n\n')
 
 export interface Encoding<Batch> {
+  /** Sent at once. */
+  opening?: Buffer
   encode(batch: Batch): Buffer
   heartbeat(): Buffer
 }
@@ -41,6 +43,11 @@ function framed(id: number, json: string): string {
 export const sessionEncoding: Encoding<readonly StreamEvent[]> = {
   encode: cached((events) => events.map((event) => framed(event.sequence, eventText(event)))),
   heartbeat: () => heartbeat,
+}
+
+/** As `sessionEncoding`, and tells the client where its stream begins before anything has happened. */
+export function sessionEncodingFrom(position: number): Encoding<readonly StreamEvent[]> {
+  return { ...sessionEncoding, opening: Buffer.from(`id: ${position}\n\n`) }
 }
 
 const encodedLog = cached(({ events }: LogBatch) =>
@@ -85,7 +92,7 @@ export async function sendBatches<Batch>(
     if (!isWithin && !response.writableNeedDrain) response.write(encoding.heartbeat())
   }, heartbeatMs)
   try {
-    response.write(head)
+    response.write(encoding.opening === undefined ? head : Buffer.concat([head, encoding.opening]))
     for await (const batch of stream) {
       const bytes = encoding.encode(batch)
       for (let sent = 0; sent < bytes.length; sent += partBytes) {

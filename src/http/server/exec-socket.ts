@@ -24,13 +24,13 @@ const frameHeadBytes = 6
  * Bounds messages that have arrived in part, per organisation and in total: a message may have megabytes, and its client may take any time
  * to send the rest. The process has one budget.
  */
-const unfinishedMessages = new BodyBudget(256 * 1024 * 1024, {
+export const unfinishedMessages = new BodyBudget(256 * 1024 * 1024, {
   ownerBytesMax: 128 * 1024 * 1024,
   freeBytes: unfinishedFreeBytes,
 })
 
 /** Close codes of RFC 6455 § 7.4.1, and of IANA's registry. */
-const closed = { normally: 1000, goingAway: 1001, broken: 1011, tryLater: 1013 }
+export const closed = { normally: 1000, goingAway: 1001, badData: 1003, broken: 1011, restarting: 1012, tryLater: 1013 }
 
 const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 }
 
@@ -173,7 +173,8 @@ async function sendOutput(
   }
 }
 
-function pingWhileOpen(socket: WebSocketLike): () => void {
+/** Returns what ends it. */
+export function pingWhileOpen(socket: WebSocketLike): () => void {
   let unanswered = 0
   let unsentBytes = 0
   socket.on('pong', () => {

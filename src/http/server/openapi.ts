@@ -25,8 +25,9 @@ type Components = Record<'schemas' | 'responses' | 'parameters', SchemaObject>
 const description = `Atoll runs cloud sandboxes and AI-agent sessions.
 
 Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine_code"}\`, those of the Sessions API (\`/v1\`)
-\`{"error": {"type": "…", "code": "machine_code", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
-and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
+\`{"error": {"type": "…", "code": "machine_code", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are
+\`invalid_request\`; calls that OpenComputer's SDK makes take them and name them in the header \`X-Atoll-Ignored\`, but not inside of objects that have
+\`additionalProperties: false\`. Empty parameters other than \`user_id\` are absent ones. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
 answer again; one that says "not now" (404, 409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
@@ -99,6 +100,7 @@ const pathParameters: Record<string, string> = {
   execId: 'Id of the exec session or of the command',
   ptyId: 'Id of the terminal',
   port: 'Port in the sandbox',
+  path: 'Path and query for the server in the sandbox',
   pid: 'Number of the process in the sandbox',
   sessionId: 'Id or name of the session',
   messageId: 'Id of the message',
@@ -147,8 +149,15 @@ function requestBody(route: Route, components: Components): SchemaObject {
   const content: SchemaObject =
     route.body === 'raw'
       ? { '*/*': { schema: { type: 'string', format: 'binary' } } }
-      : { 'application/json': { schema: jsonSchema(route.body, 'input', components) } }
+      : { 'application/json': { schema: bodySchema(route, route.body, components) } }
   return { requestBody: { required: route.body === 'raw' || !route.body.safeParse({}).success, content } }
+}
+
+function bodySchema({ lenient = false }: Route, body: z.ZodType, components: Components): SchemaObject {
+  const schema = jsonSchema(body, 'input', components)
+  // The route refuses unknown fields; the schema by itself drops them (`unknown-names.ts`).
+  const isClosed = !lenient && 'properties' in schema
+  return isClosed ? { ...schema, additionalProperties: false } : schema
 }
 
 function responses(route: Route, components: Components): SchemaObject {

@@ -16,6 +16,8 @@ import type { Streams } from './streams.ts'
  */
 export interface Route {
   method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
+  /** Methods that are served alike and that the reference does not list. */
+  otherMethods?: readonly string[]
   /** With parameters as `:name`. */
   path: string
   /** The `operationId`: clients that are generated from `openapi.json` name their methods by it. It never changes. */
@@ -30,6 +32,11 @@ export interface Route {
   auth: 'key' | 'key_or_query' | 'signed' | 'none' | 'probe'
   /** Without a key, `?token=` of the session in the path opens the route for this use. */
   token?: AccessUse
+  /**
+   * Takes unknown parameters and fields and names them in `X-Atoll-Ignored`, since OpenComputer's SDK makes this call, or browsers and probes
+   * that add parameters. Default: they are refused.
+   */
+  lenient?: boolean
   query?: z.ZodType
   headers?: z.ZodType
   /** A Zod type is read as JSON. `raw`: the handler reads the request itself. Absent: a body is ignored. */

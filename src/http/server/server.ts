@@ -6,12 +6,15 @@ import { EventEmitter, once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { ServiceError } from '../../errors.ts'
 import { linger } from '../../lib/linger.ts'
 import { singleFlight } from '../../lib/async/single-flight.ts'
 import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax, type HttpDeps } from './config.ts'
+import { errorAnswer } from './errors.ts'
 import { createMetrics } from './metrics.ts'
 import { committedOpenApi } from './openapi.ts'
+import { isForPort } from './port-path.ts'
 import type { Route } from './route.ts'
 import { Streams } from './streams.ts'
 
@@ -109,7 +112,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
     },
     (request, response) => void direct(request, response),
   )
-  // For a preview the server in the sandbox decides about `Expect: 100-continue`. The API accepts every body.
+  // A server in a sandbox decides about `Expect: 100-continue` itself. The API accepts every body.
   server.on(
     'checkContinue',
     (request: IncomingMessage, response: ServerResponse) => void direct(request, response, true),
@@ -125,19 +128,19 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
       if (isAmbiguous(request)) {
         // The parser may refuse what follows the head, and has then answered the request.
         setImmediate(() => {
-          if (request.socket.writable) response.writeHead(400, { connection: 'close' }).end()
+          if (request.socket.writable) refuse(response, ambiguous)
         })
         return
       }
       if (await preview.claims(request)) preview.handle(request, response)
       else {
-        if (isExpecting) response.writeContinue()
+        if (isExpecting && !isForPort(request.url)) response.writeContinue()
         listener(request, response)
       }
     } catch (error) {
       log.error({ err: error }, 'a host name was not looked up')
       if (response.headersSent) response.destroy()
-      else response.writeHead(503, { 'retry-after': '1', connection: 'close' }).end()
+      else refuse(response, new ServiceError('unavailable', 'the host name cannot be looked up right now'))
     }
   }
 
@@ -153,6 +156,24 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
       socket.destroy()
     }
   }
+}
+
+const ambiguous = new ServiceError(
+  'invalid_request',
+  'the request has two hosts, or a transfer coding other than chunked',
+)
+
+/** The connection ends with the answer, in the shape of the sandbox API: nothing else of the request is known. */
+function refuse(response: ServerResponse, error: ServiceError): void {
+  const { statusCode, headers, body } = errorAnswer(error, '/')
+  const text = JSON.stringify(body)
+  response.writeHead(statusCode, {
+    ...headers,
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': Buffer.byteLength(text),
+    connection: 'close',
+  })
+  response.end(text)
 }
 
 /**

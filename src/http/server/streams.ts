@@ -4,7 +4,7 @@ import { sha256 } from '../../lib/secret.ts'
 import type { HttpLimits } from './config.ts'
 import type { Call } from './route.ts'
 
-export const streamKinds = ['events', 'exec', 'pty', 'export', 'file'] as const
+export const streamKinds = ['events', 'exec', 'pty', 'tunnel', 'export', 'file'] as const
 export type StreamKind = (typeof streamKinds)[number]
 
 /** Bounds the open streams with the same key. */
@@ -19,6 +19,7 @@ const names: Record<StreamKind, string> = {
   events: 'event streams',
   exec: 'WebSockets',
   pty: 'WebSockets',
+  tunnel: 'connections to ports',
   export: 'exports',
   file: 'transfers of files',
 }
@@ -31,7 +32,7 @@ const retryAfterSeconds = 5
  */
 export class Streams {
   readonly #drain = new AbortController()
-  readonly #open: Record<StreamKind, number> = { events: 0, exec: 0, pty: 0, export: 0, file: 0 }
+  readonly #open: Record<StreamKind, number> = { events: 0, exec: 0, pty: 0, tunnel: 0, export: 0, file: 0 }
   readonly #openByKey = new Map<string, number>()
 
   constructor() {
@@ -112,6 +113,14 @@ export function socketCaps({ limits, orgId }: Opened, sandboxId: string): Stream
     // The key has `orgId`, since the owner of the sandbox is not checked yet: a stranger must not use up the owner's sockets.
     { of: 'the sandbox', key: `sockets of ${orgId} ${sandboxId}`, max: limits.socketsPerSandboxMax },
     { of: 'the organisation', key: socketsKey(orgId), max: limits.socketsPerOrganisationMax },
+  ]
+}
+
+/** Apart from other WebSockets: a browser behind a tunnel opens many, and must not keep the next command out. */
+export function tunnelCaps({ limits, orgId }: Opened, sandboxId: string): StreamCap[] {
+  return [
+    { of: 'the sandbox', key: `tunnels of ${orgId} ${sandboxId}`, max: limits.tunnelsPerSandboxMax },
+    { of: 'the organisation', key: `tunnels of ${orgId}`, max: limits.tunnelsPerOrganisationMax },
   ]
 }
 

@@ -6,7 +6,9 @@ import { defined } from '../../lib/defined.ts'
 import { firstFault } from '../../lib/first-fault.ts'
 import { isRecord } from '../../lib/json.ts'
 import { images } from '../../protocol/http/index.ts'
+import { plainIssue } from './plain-issue.ts'
 import type { Route } from './route.ts'
+import { unknownText } from './unknown-names.ts'
 
 /** Ids and names in a path. One of another shape does not exist. */
 const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
@@ -76,6 +78,16 @@ export async function checkLargeBody({ body: schema, bodyLimit }: Route, given: 
   return without === undefined ? outer : { ...(outer as object), image: { ...without, steps: checked } }
 }
 
+/** An unknown field is told with the one that was meant. */
+const faults: Parameters<z.ZodType['safeParse']>[1] = {
+  ...firstFault,
+  error(issue) {
+    if (issue.code !== 'unrecognized_keys') return plainIssue(issue)
+    const known = issue.inst instanceof z.ZodObject ? Object.keys(issue.inst.shape) : []
+    return unknownText('field', issue.keys[0] ?? '', known)
+  },
+}
+
 function valueOf(result: ReturnType<typeof check>): unknown {
   if ('error' in result) throw result.error
   return result.value
@@ -88,10 +100,11 @@ function check(
   place: readonly (string | number)[] = [],
 ): { value: unknown } | { error: ServiceError } {
   // Only the first fault is reported. Finding all would take hundreds of times the memory of the body.
-  const result = schema.safeParse(value, firstFault)
+  const result = schema.safeParse(value, faults)
   if (result.success) return { value: result.data }
   const [issue] = result.error.issues
-  const field = shortened(issue === undefined ? '' : [...place, ...issue.path].map(String).join('.'))
+  const unknown = issue?.code === 'unrecognized_keys' ? issue.keys.slice(0, 1) : []
+  const field = shortened([...place, ...(issue?.path ?? []), ...unknown].map(String).join('.'))
   const message = `${field === '' ? part : field}: ${shortened(issue?.message ?? 'invalid')}`
   return { error: new ServiceError('invalid_request', message, { details: field === '' ? {} : { field } }) }
 }

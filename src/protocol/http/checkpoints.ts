@@ -11,7 +11,7 @@ export const createCheckpoint = z.object({
     .optional()
     .describe('Seconds after which it is deleted by itself, unless something needs it then. Default: never'),
   retentionPolicy: z
-    .object({
+    .strictObject({
       mode: z.literal('delete_oldest').describe('The oldest is deleted first'),
       maxCount: z.int().min(1).describe('Checkpoints of its kind that stay'),
     })

@@ -60,7 +60,7 @@ export const startExec = z.object({
 
 export const execSession = z
   .object({
-    sessionID: z.string().describe('Id of the exec session, `es-…`'),
+    sessionID: z.string().describe('Id of the exec session, `es-…`; of a terminal, `ps-…`'),
     sandboxID: z.string().describe('The sandbox in which it runs'),
     command: z.string().describe('The program'),
     args: z.array(z.string()).describe('Its arguments'),
@@ -90,6 +90,7 @@ export const startPty = z.object({
   cols: cells.default(80).describe('Columns'),
   rows: cells.default(24).describe('Rows'),
   shell: z.string().min(1).optional().describe('Absolute path of the program, default `/bin/bash`'),
+  args: z.array(z.string()).optional().describe('Its arguments, none by default'),
   cwd: z.string().optional().describe('Working directory; absolute'),
   envs: envs.optional(),
   user: user.optional().describe('Default that of the sandbox'),

@@ -6,44 +6,44 @@ const content = z.string().describe('The file in base64')
 const packages = z.array(z.string()).min(1).max(1000).describe('Names of packages')
 
 const installStep = <Type extends string>(type: Type, description: string) =>
-  z.object({ type: z.literal(type).describe(description), args: z.object({ packages }).describe('What') })
+  z.strictObject({ type: z.literal(type).describe(description), args: z.strictObject({ packages }).describe('What') })
 
 export const step = z
   .discriminatedUnion('type', [
     installStep('apt_install', 'Installs Debian packages as root'),
     installStep('pip_install', 'Installs Python packages for all users as root'),
-    z.object({
+    z.strictObject({
       type: z.literal('run').describe('Runs commands in one shell; the first that fails ends the build'),
       args: z
-        .object({ commands: z.array(z.string()).min(1).max(1000).describe('Commands of `sh`, in order') })
+        .strictObject({ commands: z.array(z.string()).min(1).max(1000).describe('Commands of `sh`, in order') })
         .describe('What'),
     }),
-    z.object({
+    z.strictObject({
       type: z.literal('env').describe('Sets variables for later steps and for login shells'),
-      args: z.object({ vars: z.record(z.string(), z.string()).describe('Names and values') }).describe('What'),
+      args: z.strictObject({ vars: z.record(z.string(), z.string()).describe('Names and values') }).describe('What'),
     }),
-    z.object({
+    z.strictObject({
       type: z.literal('workdir').describe('Makes a folder'),
-      args: z.object({ path }).describe('What'),
+      args: z.strictObject({ path }).describe('What'),
     }),
-    z.object({
+    z.strictObject({
       type: z.literal('add_file').describe('Writes a file with mode 0644 and makes its folders'),
       args: z
-        .object({
+        .strictObject({
           path,
           content,
           encoding: z.literal('base64').optional().describe('Of `content`; there is no other'),
         })
         .describe('What'),
     }),
-    z.object({
+    z.strictObject({
       type: z.literal('add_dir').describe('Makes a folder and writes files into it'),
       args: z
-        .object({
+        .strictObject({
           path,
           files: z
             .array(
-              z.object({
+              z.strictObject({
                 relativePath: z.string().min(1).describe('Path below the folder, without `..`'),
                 content,
               }),
@@ -60,7 +60,7 @@ export type ImageStep = z.output<typeof step>
 const memoryMB = z.int().positive()
 
 export const manifest = z
-  .object({
+  .strictObject({
     base: z.string().max(128).optional().describe('Name of the image that the build starts from. Default `base`'),
     oci: z
       .string()

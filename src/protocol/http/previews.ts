@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { port, secondTime } from './common.ts'
 
 /** The SDK sends `{}` for an absent value. */
-export const authConfig = z.object({
+export const authConfig = z.strictObject({
   scheme: z.literal('bearer').optional().describe('The token is sent as `Authorization: Bearer`'),
   token: z.string().optional().describe('`auto` (default), or 16 and more characters'),
 })

@@ -13,7 +13,7 @@ import {
 } from './common.ts'
 import { mountedVolumes, mounts } from './volumes.ts'
 
-export const previewAuth = z.object({
+export const previewAuth = z.strictObject({
   scheme: z.literal('bearer').default('bearer').describe('The token is sent as `Authorization: Bearer`'),
   token: z.string().optional().describe('`auto` (default), or 16 and more characters'),
 })

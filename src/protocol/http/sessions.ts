@@ -15,7 +15,7 @@ const shown = (lengthMax: number) =>
 
 const toolName = z.string().min(1).max(200)
 
-export const agentConfig = z.object({
+export const agentConfig = z.strictObject({
   system_prompt: z.string().optional().describe('Added to the instructions of the harness'),
   skills: z.record(z.string(), z.string()).optional().describe('Path in the sandbox → text of the file'),
   allowed_tools: z
@@ -98,7 +98,12 @@ const wholeNumber = z.string().regex(/^\d{1,15}$/, 'must be a whole number')
 
 export const eventsQuery = ownerQuery.extend({
   api_key: z.string().optional().describe('The API key, for clients that cannot set headers'),
-  after: wholeNumber.optional().describe('Only events above this number'),
+  after: z
+    .union([wholeNumber, z.literal('newest')])
+    .optional()
+    .describe(
+      'Only events above this number; `newest`: with what comes, after an event that has the number of the newest alone',
+    ),
 })
 
 export const eventsHeaders = z.object({

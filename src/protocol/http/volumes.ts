@@ -11,7 +11,7 @@ const mountFields = {
 /** In requests that start sandboxes. */
 export const mounts = z
   .array(
-    z.object({
+    z.strictObject({
       ...mountFields,
       readOnly: z.boolean().default(false).describe('Any number of sandboxes may read, one may write'),
     }),

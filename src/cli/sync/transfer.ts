@@ -1,0 +1,113 @@
+import { lstat, mkdir, mkdtemp, rename, rm, rmdir } from 'node:fs/promises'
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Atoll, Sandbox } from '../../../sdk/src/index.ts'
+import { downloadNames, printfArgument, uploadNames } from '../../../sdk/src/folder-transfer.ts'
+import { CliError } from '../exit-codes.ts'
+import { onExit } from '../interrupt.ts'
+import { note } from '../output.ts'
+import type { Plan, Sides } from './plan.ts'
+import { bytesOf, draftPrefix } from './snapshot.ts'
+
+/** Names that go into the arguments of one command. */
+const namesPerCommand = 500
+
+export interface Place {
+  client: Atoll
+  sandbox: Sandbox
+  user: string | undefined
+  /** The folder here, absolute. */
+  here: string
+  /** The folder in the sandbox. */
+  there: string
+}
+
+/** Carries out a plan, removals first, since a folder may take the place of a file. */
+export async function carryOut(place: Place, plan: Plan, { here, there }: Sides): Promise<void> {
+  const replacedThere = plan.send.filter((path) => there.has(path) && there.get(path)?.kind !== here.get(path)?.kind)
+  const replacedHere = plan.receive.filter((path) => here.has(path) && here.get(path)?.kind !== there.get(path)?.kind)
+  await removeThere(place, plan.removeThere.toReversed(), removeEmptied)
+  await removeThere(place, replacedThere, removeWhole)
+  for (const path of plan.removeHere.toReversed()) await removeHere(place.here, path, false)
+  for (const path of replacedHere) await removeHere(place.here, path, true)
+  if (plan.send.length > 0) await uploadNames(remoteOf(place), place.here, place.there, plan.send)
+  await receive(place, plan.receive)
+}
+
+function remoteOf({ client, sandbox, user }: Place) {
+  return { client, sandboxPath: `/api/sandboxes/${sandbox.id}`, user }
+}
+
+/** A folder that still holds something, such as what the rules leave out, stays. Its content comes before it. */
+const removeEmptied =
+  'if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir -- "$path" 2>/dev/null; else rm -f -- "$path"; fi'
+const removeWhole = 'rm -rf -- "$path"'
+
+async function removeThere({ sandbox, there, user }: Place, paths: readonly string[], remove: string): Promise<void> {
+  for (const names of batches(paths)) {
+    const each = `for path; do ${remove} || [ ! -e "$path" ] || [ -d "$path" ] || exit 1; done`
+    const script = `cd -- "$1" || exit 0; each=$2; shift 2; printf '%b\\0' "$@" | xargs -0 sh -c "$each" sh`
+    const args = ['-c', script, 'sh', there, each, ...names.map(printfArgument)]
+    const { exitCode, stderr } = await sandbox.run('sh', { args, user })
+    if (exitCode !== 0) throw new CliError(`files of ${sandbox.id}:${there} cannot be removed: ${stderr.trim()}`)
+  }
+}
+
+async function removeHere(root: string, path: string, isWhole: boolean): Promise<void> {
+  if (!(await isBelow(root, path))) return
+  const place = bytesOf(root, path)
+  const found = await lstat(place).catch(() => undefined)
+  if (found === undefined) return
+  if (isWhole || !found.isDirectory()) return await rm(place, { recursive: true, force: true })
+  await rmdir(place).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOTEMPTY' && error.code !== 'ENOENT') throw error
+  })
+}
+
+/**
+ * Receives into an empty folder first. What the sandbox sends is hostile: of it, only what was asked for is moved to its place, and only where no
+ * link leads elsewhere.
+ */
+async function receive(place: Place, paths: readonly string[]): Promise<void> {
+  if (paths.length === 0) return
+  const draft = await mkdtemp(join(place.here, draftPrefix))
+  const forget = onExit(() => rmSync(draft, { recursive: true, force: true }))
+  try {
+    for (const names of batches(paths)) {
+      await downloadNames(remoteOf(place), place.there, draft, names)
+      for (const path of names) await settle(draft, place.here, path)
+    }
+  } finally {
+    forget()
+    await rm(draft, { recursive: true, force: true })
+  }
+}
+
+async function settle(draft: string, root: string, path: string): Promise<void> {
+  // The sandbox may have sent less, such as nothing of a file that went away.
+  if (!(await isBelow(draft, path))) return
+  // The folder may have been removed here while the file was changed there.
+  if (!(await isBelow(root, path, (folder) => mkdir(folder)))) {
+    return note(`${path} is not received: a file or link is in the place of its folder`)
+  }
+  const found = await lstat(bytesOf(draft, path)).catch(() => undefined)
+  if (found?.isDirectory()) return void (await mkdir(bytesOf(root, path), { recursive: true }))
+  if (found?.isFile() || found?.isSymbolicLink()) await rename(bytesOf(draft, path), bytesOf(root, path))
+}
+
+/** Whether all that leads to the path below the root is folders. A missing one is made by `make`. */
+async function isBelow(root: string, path: string, make?: (folder: Buffer) => Promise<unknown>): Promise<boolean> {
+  for (let end = path.indexOf('/'); end !== -1; end = path.indexOf('/', end + 1)) {
+    const folder = bytesOf(root, path.slice(0, end))
+    const found = await lstat(folder).catch(() => undefined)
+    if (found === undefined && make !== undefined) await make(folder)
+    else if (found?.isDirectory() !== true) return false
+  }
+  return true
+}
+
+function batches(paths: readonly string[]): string[][] {
+  const found: string[][] = []
+  for (let at = 0; at < paths.length; at += namesPerCommand) found.push(paths.slice(at, at + namesPerCommand))
+  return found
+}

@@ -1,0 +1,28 @@
+import type { IncomingMessage } from 'node:http'
+
+const proxied = /^(?:https?:\/\/[^/?#]*)?(\/api\/sandboxes\/[^/?#]+\/ports\/[^/?#]+\/proxy)(?![^/?#])(.*)$/s
+
+/** What the sandbox is asked for, of requests that are for a server in it. */
+const paths = new WeakMap<IncomingMessage, string>()
+
+/** Whether a request is for a server in a sandbox, by its URL. */
+export function isForPort(url: string | undefined): boolean {
+  return proxied.test(url ?? '')
+}
+
+/**
+ * The URL by which the router finds the route. What follows `…/proxy` belongs to the server in the sandbox, with its query: it is neither
+ * decoded nor checked here, and stays byte for byte.
+ */
+export function routedUrl(request: IncomingMessage): string {
+  const { url = '/' } = request
+  const [, route, rest = ''] = proxied.exec(url) ?? []
+  if (route === undefined) return url
+  paths.set(request, rest.startsWith('/') ? rest : `/${rest}`)
+  return `${route}/-`
+}
+
+/** Path and query for the server in the sandbox; undefined for all other requests. */
+export function portPathOf(request: IncomingMessage): string | undefined {
+  return paths.get(request)
+}
