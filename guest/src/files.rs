@@ -1,14 +1,17 @@
 //! Files of the sandbox, in streams: memory stays constant whatever their size.
 
 pub mod access;
+pub mod moving;
 pub mod protected;
 pub mod remove;
 pub mod uploads;
+pub mod watch;
 
 use crate::files::uploads::{random_hex, Temporary, Uploads};
+use crate::protocol::bytes::{self, printable};
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::frame::{self, kind, Entries};
-use crate::users::User;
+use crate::users::{self, User};
 use json::{object, Value};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -24,6 +27,7 @@ const ENTRIES_MAX: usize = 100_000;
 /// The client accepts no longer list either.
 const LIST_BYTES_MAX: usize = 32 << 20;
 const NAME_BYTES_MAX: usize = 255;
+const TEMPORARY_SUFFIX: &[u8] = b".atoll-";
 const LINKS_MAX: usize = 40;
 const EPERM: i32 = 1;
 const ETXTBSY: i32 = 26;
@@ -35,6 +39,41 @@ pub fn stat(path: &Path) -> Outcome<Value> {
     let metadata = access::metadata(path).map_err(|error| about(error, path))?;
     let size = if metadata.is_dir() { metadata.len() } else { Content::open(path)?.size() };
     Ok(object([("ok", true.into()), ("stat", stat_value(path, &metadata, size))]))
+}
+
+/// The entry itself: of a link, the link. Its size is that which the file system tells.
+pub fn inspect(path: &Path) -> Outcome<Value> {
+    let opened = access::open(path, sys::O_PATH | sys::O_NOFOLLOW).map_err(|error| match error.raw_os_error() {
+        // There is nothing below a file.
+        Some(sys::ENOTDIR) => Fault::not_found(format!("{}: a part of the path is no folder", printable(path))),
+        _ => about(error, path),
+    })?;
+    let metadata = opened.metadata().map_err(|error| about(error, path))?;
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => "file",
+        kind if kind.is_dir() => "directory",
+        kind if kind.is_symlink() => "symlink",
+        _ => "other",
+    };
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let mut fields = bytes::fields("path", "pathBase64", path);
+    fields.extend([
+        ("name", Value::Text(printable(name))),
+        ("type", kind.into()),
+        ("size", metadata.len().min(INTEGER_MAX).into()),
+        ("mode", u64::from(metadata.mode() & 0o7777).into()),
+        ("uid", u64::from(metadata.uid()).into()),
+        ("gid", u64::from(metadata.gid()).into()),
+        ("modifiedSeconds", seconds_of(&metadata)),
+    ]);
+    if let Some(user) = users::name_of(metadata.uid()) {
+        fields.push(("user", Value::Text(user)));
+    }
+    if kind == "symlink" {
+        let target = fs::read_link(path).map_err(|error| about(error, path))?;
+        fields.push(("target", Value::Text(printable(target))));
+    }
+    Ok(object([("ok", true.into()), ("entry", object(fields))]))
 }
 
 pub fn mkdir(path: &Path, owner: Option<&User>) -> Outcome<()> {
@@ -49,7 +88,7 @@ pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
     for (count, entry) in folder.enumerate() {
         let entry = entry.map_err(|error| about(error, path))?;
         if count >= ENTRIES_MAX {
-            return Err(Fault::too_large(format!("{}: more than {} entries", path.display(), ENTRIES_MAX)));
+            return Err(Fault::too_large(format!("{}: more than {} entries", printable(path), ENTRIES_MAX)));
         }
         // A link is shown as its target, a dangling one as itself; entries that vanished meanwhile are left out.
         let name = path.join(entry.file_name());
@@ -59,11 +98,11 @@ pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
         };
         let mut value = stat_value(&name, &metadata, metadata.len());
         if let Value::Object(fields) = &mut value {
-            fields.insert("name".to_string(), Value::Text(entry.file_name().to_string_lossy().into_owned()));
+            fields.insert("name".to_string(), Value::Text(printable(entry.file_name())));
         }
         entries.push(&value)?;
         if entries.bytes() > LIST_BYTES_MAX {
-            let message = format!("{}: names and paths of more than {} bytes", path.display(), LIST_BYTES_MAX);
+            let message = format!("{}: names and paths of more than {} bytes", printable(path), LIST_BYTES_MAX);
             return Err(Fault::too_large(message));
         }
     }
@@ -108,7 +147,7 @@ impl Content {
         let metadata = file.metadata().map_err(|error| about(error, path))?;
         regular(path, &metadata)?;
         if metadata.len() > INTEGER_MAX {
-            return Err(Fault::too_large(format!("{}: is too large to be read", path.display())));
+            return Err(Fault::too_large(format!("{}: is too large to be read", printable(path))));
         }
         if metadata.len() > 0 && sys::has_true_sizes(&file) {
             return Ok(Content { file, metadata, measured: None });
@@ -123,7 +162,7 @@ impl Content {
             return Ok(Content { file, metadata, measured: None });
         }
         let message =
-            format!("{}: has more than {} bytes and does not tell its size", path.display(), MEASURED_BYTES_MAX);
+            format!("{}: has more than {} bytes and does not tell its size", printable(path), MEASURED_BYTES_MAX);
         Err(Fault::too_large(message))
     }
 
@@ -143,7 +182,7 @@ fn send(source: &mut impl Read, length: u64, path: &Path, writer: &mut impl Writ
     while left > 0 {
         let most = (buffer.len() - frame::HEADER_BYTES).min(left as usize);
         let count = match source.read(&mut buffer[frame::HEADER_BYTES..frame::HEADER_BYTES + most]) {
-            Ok(0) => return Err(Fault::conflict(format!("{}: became shorter while it was read", path.display()))),
+            Ok(0) => return Err(Fault::conflict(format!("{}: became shorter while it was read", printable(path)))),
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(about(error, path)),
@@ -205,7 +244,7 @@ pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer:
                 if upload.bytes_max.map_or(false, |max| bytes > max) {
                     return Err(Fault::too_large(format!(
                         "{}: more than the {} bytes allowed",
-                        target.display(),
+                        printable(&target),
                         upload.bytes_max.unwrap_or(0)
                     )));
                 }
@@ -280,6 +319,16 @@ fn temporary_name(name: &[u8], suffix: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
+/// Whether `create_temporary` may have made it.
+fn is_temporary_name(name: &std::ffi::OsStr) -> bool {
+    let bytes = name.as_bytes();
+    let at = bytes.len().saturating_sub(TEMPORARY_SUFFIX.len() + 16);
+    let (start, suffix) = bytes.split_at(at);
+    start.first() == Some(&b'.')
+        && suffix.starts_with(TEMPORARY_SUFFIX)
+        && suffix[TEMPORARY_SUFFIX.len()..].iter().all(u8::is_ascii_hexdigit)
+}
+
 /// The target of a write through symbolic links at the end of a path, whether the target exists or not.
 pub fn follow_links(path: &Path) -> Outcome<PathBuf> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
@@ -292,7 +341,7 @@ pub fn follow_links(path: &Path) -> Outcome<PathBuf> {
             Err(_) => return Ok(target),
         }
     }
-    Err(Fault::invalid(format!("{}: too many symbolic links", path.display())))
+    Err(Fault::invalid(format!("{}: too many symbolic links", printable(path))))
 }
 
 fn make_folders(path: &Path, owner: Option<&User>) -> Outcome<()> {
@@ -300,7 +349,7 @@ fn make_folders(path: &Path, owner: Option<&User>) -> Outcome<()> {
     for folder in path.ancestors() {
         match access::metadata(folder) {
             Ok(metadata) if metadata.is_dir() => break,
-            Ok(_) => return Err(Fault::invalid(format!("{}: is not a directory", folder.display()))),
+            Ok(_) => return Err(Fault::invalid(format!("{}: is not a directory", printable(folder)))),
             Err(error) if error.kind() == ErrorKind::NotFound => missing.push(folder),
             Err(error) => return Err(about(error, folder)),
         }
@@ -322,26 +371,31 @@ fn make_folders(path: &Path, owner: Option<&User>) -> Outcome<()> {
 
 fn regular(path: &Path, metadata: &Metadata) -> Outcome<()> {
     if metadata.is_dir() {
-        return Err(Fault::invalid(format!("{}: is a directory", path.display())));
+        return Err(Fault::invalid(format!("{}: is a directory", printable(path))));
     }
     if !metadata.is_file() {
-        return Err(Fault::invalid(format!("{}: is not a regular file", path.display())));
+        return Err(Fault::invalid(format!("{}: is not a regular file", printable(path))));
     }
     Ok(())
 }
 
 fn stat_value(path: &Path, metadata: &Metadata, size: u64) -> Value {
-    object([
-        ("path", Value::Text(path.to_string_lossy().into_owned())),
+    let mut fields = bytes::fields("path", "pathBase64", path);
+    fields.extend([
         ("isDir", metadata.is_dir().into()),
         ("size", size.min(INTEGER_MAX).into()),
         ("mode", u64::from(metadata.mode() & 0o7777).into()),
-        ("modifiedSeconds", Value::Number(metadata.mtime().clamp(-(INTEGER_MAX as i64), INTEGER_MAX as i64) as f64)),
-    ])
+        ("modifiedSeconds", seconds_of(metadata)),
+    ]);
+    object(fields)
+}
+
+fn seconds_of(metadata: &Metadata) -> Value {
+    Value::Number(metadata.mtime().clamp(-(INTEGER_MAX as i64), INTEGER_MAX as i64) as f64)
 }
 
 pub fn about(error: std::io::Error, path: &Path) -> Fault {
-    Fault::of(error, &path.to_string_lossy())
+    Fault::of(error, &printable(path))
 }
 
 #[cfg(test)]
@@ -353,7 +407,10 @@ mod tests {
         assert_eq!(temporary_name(b"a.txt", ".atoll-1"), ".a.txt.atoll-1");
         let long = temporary_name(&[b'x'; 255], ".atoll-0123456789abcdef");
         assert_eq!(long.len(), NAME_BYTES_MAX);
-        assert!(long.as_bytes().ends_with(b".atoll-0123456789abcdef"));
+        assert!(long.as_bytes().ends_with(b".atoll-0123456789abcdef") && is_temporary_name(&long));
+        for name in ["x.atoll-0123456789abcdef", ".x.atoll-0123456789abcdeg", ".atoll-0", "", "."] {
+            assert!(!is_temporary_name(OsString::from(name).as_os_str()), "{}", name);
+        }
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use crate::configure::configure;
 use crate::dial;
+use crate::files::moving::move_entry;
 use crate::files::protected::ProtectedDirectory;
 use crate::files::remove::remove;
 use crate::files::uploads::Uploads;
+use crate::files::watch::{watch, WatchBudget};
 use crate::files::{self, Upload, Written};
 use crate::process::attach::{self, wait_for_end};
 use crate::process::listeners;
@@ -44,6 +46,7 @@ pub struct Guest {
     pub uploads: Arc<Uploads>,
     protected: ProtectedDirectory,
     pub inheritance: Inheritance,
+    watches: WatchBudget,
     connections: AtomicUsize,
 }
 
@@ -63,7 +66,14 @@ impl Guest {
         protected: ProtectedDirectory,
         inheritance: Inheritance,
     ) -> Guest {
-        Guest { table, uploads, protected, inheritance, connections: AtomicUsize::new(0) }
+        Guest {
+            table,
+            uploads,
+            protected,
+            inheritance,
+            watches: WatchBudget::default(),
+            connections: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -192,6 +202,22 @@ fn handle(
         "stat" => {
             act_as_user(&request)?;
             files::stat(&request.path()?)?
+        }
+        "inspect" => {
+            act_as_user(&request)?;
+            files::inspect(&request.path()?)?
+        }
+        "move" => {
+            act_as_user(&request)?;
+            let (from, to) = (request.path_of("from", "fromBase64")?, request.path_of("to", "toBase64")?);
+            guest.protected.refuse_holding(&from)?;
+            guest.protected.refuse_holding(&to)?;
+            move_entry(&from, &to, request.flag("overwrite")?)?;
+            ok()
+        }
+        "watch" => {
+            act_as_user(&request)?;
+            return watch(&request.path()?, request.flag("recursive")?, &guest.watches, stream, &mut writer);
         }
         "list" => {
             act_as_user(&request)?;

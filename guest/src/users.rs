@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use sys::{O_NOCTTY, O_NONBLOCK};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Of a name that is told; longer ones are no names of a Linux user.
+const NAME_BYTES_MAX: usize = 64;
 /// The highest id of a sandbox.
 const ID_MAX: u32 = 65_535;
 
@@ -25,6 +27,14 @@ pub struct User {
 pub fn find(name: &str) -> Outcome<User> {
     find_with_group(name, &read("/etc/passwd"), &read("/etc/group"))
         .ok_or_else(|| Fault::invalid(format!("user: no user '{}' in the sandbox", name)))
+}
+
+/// The name of a user id, if `/etc/passwd` has one.
+pub fn name_of(uid: u32) -> Option<String> {
+    let passwd = read("/etc/passwd");
+    let fields = |line: &str| line.split(':').map(str::to_string).collect::<Vec<_>>();
+    let line = passwd.lines().map(fields).find(|fields| fields.len() >= 7 && id(&fields[2]) == Some(uid))?;
+    line.into_iter().next().filter(|name| !name.is_empty() && name.len() <= NAME_BYTES_MAX)
 }
 
 fn find_with_group(name: &str, passwd: &str, group: &str) -> Option<User> {

@@ -5,7 +5,15 @@ export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts
 export type { CommandOptions, FollowedResult, RunOptions, SpawnOptions } from './command.ts'
 export * from './errors.ts'
 export type { StreamEvent } from './events.ts'
-export { type CopyOptions, type FileOptions, Files, type SignOptions } from './files.ts'
+export {
+  type CopyOptions,
+  type FileOptions,
+  type FilePath,
+  Files,
+  type MoveOptions,
+  type SignOptions,
+  type WatchOptions,
+} from './files.ts'
 export { Image, type BuildEvent, type BuildOptions } from './image.ts'
 export type { LogOptions } from './log.ts'
 export { Process, type Output } from './process.ts'

@@ -1,11 +1,30 @@
 import type { Atoll, Content, RequestOptions } from './atoll.ts'
 import { InvalidRequestError, NotFoundError } from './errors.ts'
 import { transfer, type TransferOptions } from './transfer.ts'
-import type { DirectoryEntry, SignedUrl } from './types.ts'
+import type { DirectoryEntry, FileChange, FileInfo, SignedUrl } from './types.ts'
+import { changesOf } from './watch.ts'
 
 export interface FileOptions extends RequestOptions {
   /** The user whose rights the call has, and who owns new files. Default the user of the sandbox; `root` may do all. */
   user?: string | undefined
+}
+
+/**
+ * An absolute path: text, its bytes, or what a call has told, such as an entry of `list`. A name that is no UTF-8 has bytes alone: of an
+ * entry these are in `pathBase64`.
+ */
+export type FilePath = string | Uint8Array | Pick<DirectoryEntry, 'path' | 'pathBase64'>
+
+export interface MoveOptions extends FileOptions {
+  /** Replaces what is there; a folder only if it is empty. Default: `ConflictError`. */
+  overwrite?: boolean | undefined
+}
+
+export interface WatchOptions extends FileOptions {
+  /** With all folders below. */
+  recursive?: boolean | undefined
+  /** Called whenever the watch has begun or begun again. What changes from then on is told. */
+  onOpen?: (() => void) | undefined
 }
 
 export interface SignOptions extends RequestOptions {
@@ -33,17 +52,17 @@ export class Files {
     this.#path = `${sandboxPath}/files`
   }
 
-  async read(path: string, options: FileOptions = {}): Promise<Uint8Array> {
+  async read(path: FilePath, options: FileOptions = {}): Promise<Uint8Array> {
     return await this.#client.bytes('GET', this.#path, asked(path, options))
   }
 
-  async readText(path: string, options: FileOptions = {}): Promise<string> {
+  async readText(path: FilePath, options: FileOptions = {}): Promise<string> {
     return new TextDecoder().decode(await this.read(path, options))
   }
 
   /** The bytes from `offset` on as they come. `requestTimeoutMs` bounds the wait for the first ones. */
   async readStream(
-    path: string,
+    path: FilePath,
     { offset = 0, ...options }: FileOptions & { offset?: number } = {},
   ): Promise<ReadableStream<Uint8Array>> {
     const headers: Record<string, string> = offset === 0 ? {} : { Range: `bytes=${offset}-` }
@@ -52,7 +71,7 @@ export class Files {
   }
 
   /** Creates or replaces a file, and creates the folders above it. A stream is sent as it comes, in Node and in browsers with HTTP/2, and not repeated. */
-  async write(path: string, body: Content, options: FileOptions = {}): Promise<void> {
+  async write(path: FilePath, body: Content, options: FileOptions = {}): Promise<void> {
     await this.#client.json('PUT', this.#path, {
       body,
       // A whole file may take longer than an answer.
@@ -61,22 +80,65 @@ export class Files {
     })
   }
 
-  async list(path: string, options: FileOptions = {}): Promise<DirectoryEntry[]> {
+  async list(path: FilePath, options: FileOptions = {}): Promise<DirectoryEntry[]> {
     return await this.#client.json('GET', `${this.#path}/list`, asked(path, options))
   }
 
   /** Creates a folder and those above it. An existing one stays. */
-  async makeDir(path: string, options: FileOptions = {}): Promise<void> {
+  async makeDir(path: FilePath, options: FileOptions = {}): Promise<void> {
     await this.#client.json('POST', `${this.#path}/mkdir`, { repeat: 'always', ...asked(path, options) })
   }
 
   /** Removes a file, or a folder with its content. */
-  async remove(path: string, options: FileOptions = {}): Promise<void> {
+  async remove(path: FilePath, options: FileOptions = {}): Promise<void> {
     await this.#client.json('DELETE', this.#path, asked(path, options))
   }
 
+  /** What is at a path; a link is told as such. Throws `NotFoundError`. */
+  async stat(path: FilePath, options: FileOptions = {}): Promise<FileInfo> {
+    return await this.#client.json('GET', `${this.#path}/stat`, asked(path, options))
+  }
+
+  /** Whether there is something at a path, also a link that leads nowhere. */
+  async exists(path: FilePath, options: FileOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options)
+      return true
+    } catch (error) {
+      // Not so where there is no such sandbox.
+      if (error instanceof NotFoundError && error.details['field'] === 'path') return false
+      throw error
+    }
+  }
+
+  /** Moves or renames a file, folder or link. The new path is in a folder that exists. */
+  async move(from: FilePath, to: FilePath, { overwrite, user, ...options }: MoveOptions = {}): Promise<void> {
+    const [source, target] = [pathFields(from), pathFields(to)]
+    const json = {
+      from: source.path,
+      fromBase64: source.pathBase64,
+      to: target.path,
+      toBase64: target.pathBase64,
+      ...{ overwrite, user },
+    }
+    await this.#client.json('POST', `${this.#path}/move`, { json, ...options })
+  }
+
+  /**
+   * What changes in a folder from now on, over restarts of the server and sleeps of the sandbox, which it does not wake. After `lost` read
+   * the folder again: changes were not seen. It ends with the folder (`ended`) or the sandbox. Throws the reason of `signal`.
+   *
+   * ```js
+   * for await (const { type, path } of sandbox.files.watch('/workspace', { recursive: true })) …
+   * ```
+   */
+  watch(path: FilePath, { recursive, onOpen, ...options }: WatchOptions = {}): AsyncGenerator<FileChange> {
+    const { query, ...request } = asked(path, options)
+    return changesOf(this.#client, this.#sandboxPath, { query: { ...query, recursive }, onOpen }, request)
+  }
+
   /** The bytes of a file; undefined where there is none. */
-  async size(path: string, options: FileOptions = {}): Promise<number | undefined> {
+  async size(path: FilePath, options: FileOptions = {}): Promise<number | undefined> {
     try {
       const { headers } = await this.#client.open('HEAD', this.#path, asked(path, options))
       return Number(headers.get('content-length'))
@@ -84,7 +146,7 @@ export class Files {
       if (error instanceof NotFoundError) return undefined
       // An answer to HEAD has no body.
       if (!(error instanceof InvalidRequestError)) throw error
-      const message = `${path}: is no regular file that can be read`
+      const message = `${shown(path)}: is no regular file that can be read`
       throw new InvalidRequestError(message, { code: 'invalid_request', status: 400, cause: error })
     }
   }
@@ -144,6 +206,20 @@ export class Files {
   }
 }
 
-function asked(path: string, { user, ...options }: FileOptions): RequestOptions & { query: Record<string, string> } {
-  return { query: { path, ...(user === undefined ? {} : { user }) }, ...options }
+function asked(
+  path: FilePath,
+  { user, ...options }: FileOptions,
+): RequestOptions & { query: Record<string, string | undefined> } {
+  return { query: { ...pathFields(path), user }, ...options }
+}
+
+function pathFields(path: FilePath): { path?: string; pathBase64?: string } {
+  if (typeof path === 'string') return { path }
+  if (path instanceof Uint8Array) return { pathBase64: btoa(String.fromCharCode(...path)) }
+  return path.pathBase64 === undefined ? { path: path.path } : { pathBase64: path.pathBase64 }
+}
+
+function shown(path: FilePath): string {
+  if (typeof path === 'string') return path
+  return path instanceof Uint8Array ? new TextDecoder().decode(path) : path.path
 }

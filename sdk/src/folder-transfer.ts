@@ -17,7 +17,8 @@ const piecesAhead = 2
 /** A grant may be lost with its connection, so it is repeated. It is absolute: a repeat has no second effect. */
 const grantMs = 2_000
 
-const unpack = 'mkdir -p -- "$1" && exec tar -xof - -C "$1"'
+/** `tar` ends at the end of the archive. What fills up its last record follows, and the sender must not meet a closed end. */
+const unpack = 'mkdir -p -- "$1" && tar -xof - -C "$1" && cat >/dev/null'
 
 /**
  * A command's output has no flow control, and a slow reader loses its beginning. So `tar` sends a piece only when it was granted: standard

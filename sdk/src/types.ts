@@ -24,6 +24,10 @@ export type VolumeDetails = Schemas['VolumeDetails']
 export type VolumeSnapshotInfo = Schemas['VolumeSnapshot']
 export type PreviewInfo = Schemas['Preview']
 export type DirectoryEntry = Schemas['DirectoryEntry']
+/** A file, directory or link. */
+export type FileInfo = Schemas['FileInfo']
+/** What `files.watch` tells. */
+export type FileChange = Schemas['FileChange']
 /** The machine of the server. */
 export type HostInfo = Schemas['Host']
 /** Whose API key is used. */

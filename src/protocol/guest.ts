@@ -27,7 +27,15 @@ export const frameKind = {
 } as const
 
 const integer = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER)
+/** Four characters for each byte of a name that is no UTF-8. */
 const path = z.string().max(16_384)
+/** The bytes of such a path. */
+const pathBase64 = z
+  .string()
+  .min(4)
+  .max(8192)
+  .regex(/^[A-Za-z0-9+/]+={0,2}$/)
+  .optional()
 /** The years 0 to 9999, in seconds. */
 const seconds = z.number().int().min(-62_167_219_200).max(253_402_300_799)
 
@@ -89,6 +97,7 @@ export const outputEndSchema = z.object({ truncated: z.boolean() })
 
 export const statSchema = z.object({
   path,
+  pathBase64,
   isDir: z.boolean(),
   size: integer,
   mode: integer.max(0o7777),
@@ -97,6 +106,29 @@ export const statSchema = z.object({
 
 export const statAnswerSchema = okSchema.extend({ stat: statSchema })
 export const entrySchema = statSchema.extend({ name: z.string().min(1).max(1024) })
+export const inspectSchema = okSchema.extend({
+  entry: z.object({
+    path,
+    pathBase64,
+    name: z.string().min(1).max(16_384),
+    type: z.enum(['file', 'directory', 'symlink', 'other']),
+    size: integer,
+    mode: integer.max(0o7777),
+    uid: integer.max(0xffffffff),
+    gid: integer.max(0xffffffff),
+    user: z.string().min(1).max(64).optional(),
+    modifiedSeconds: z.number().int(),
+    target: path.optional(),
+  }),
+})
+const changedPath = { path, pathBase64, isDir: z.boolean() }
+/** One item of a `watch`. */
+export const changeSchema = z.discriminatedUnion('type', [
+  z.object({ type: z.enum(['created', 'modified', 'removed']), ...changedPath }),
+  z.object({ type: z.literal('moved'), ...changedPath, from: path, fromBase64: pathBase64 }),
+  z.object({ type: z.literal('lost') }),
+])
+export const watchEndSchema = okSchema.extend({ ended: z.enum(['removed', 'moved']) })
 export const readSchema = okSchema.extend({
   stat: statSchema,
   length: integer,

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { type SignedParameters, UrlSigner } from '../lib/signed-url.ts'
-import type { DirectoryEntry, FileStat, Guest } from './ports/guest.ts'
+import type { DirectoryEntry, FileChange, FileEntry, FileStat, Guest } from './ports/guest.ts'
 import { assertInput, assertPath, assertSigned, assertUser } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { assertAlive, type Sandbox } from './sandbox.ts'
@@ -37,6 +37,16 @@ export interface ReadFile extends FileUser {
 
 export interface WriteFile extends FileUser {
   bytesMax?: number
+}
+
+export interface MoveFile extends FileUser {
+  /** Replaces what is at the new path, a folder only if it is empty. */
+  overwrite?: boolean
+}
+
+export interface WatchFiles extends FileUser {
+  recursive?: boolean
+  signal: AbortSignal
 }
 
 export type FileService = Pick<Files, keyof Files>
@@ -105,10 +115,61 @@ export class Files {
     await this.#use(orgId, sandboxId, path, options, (guest, user) => guest.remove(path, user))
   }
 
+  /** The entry itself, a link too. */
+  async inspect(orgId: string, sandboxId: string, path: string, options: FileUser = {}): Promise<FileEntry> {
+    return await this.#use(orgId, sandboxId, path, options, (guest, user) => guest.inspect(path, user))
+  }
+
+  async move(
+    orgId: string,
+    sandboxId: string,
+    from: string,
+    to: string,
+    { overwrite = false, ...options }: MoveFile = {},
+  ): Promise<void> {
+    assertPath(from, 'from')
+    assertPath(to, 'to')
+    await this.#use(orgId, sandboxId, from, options, (guest, user) =>
+      guest.move(from, to, { overwrite, ...defined({ user }) }),
+    )
+  }
+
+  /**
+   * Follows what changes in a folder (`Guest.watch`). The sandbox wakes for it, but it is no activity, so that a watch keeps nobody awake.
+   * The result ends with `ended` when the sandbox hibernates or stops.
+   */
+  async watch(
+    orgId: string,
+    sandboxId: string,
+    path: string,
+    { signal, recursive = false, ...options }: WatchFiles,
+  ): Promise<AsyncIterable<readonly FileChange[]>> {
+    const changes = await this.#use(orgId, sandboxId, path, options, (guest, user) =>
+      guest.watch(path, { recursive, signal, ...defined({ user }) }),
+    )
+    return this.#untilStopped(orgId, sandboxId, changes)
+  }
+
+  async *#untilStopped(
+    orgId: string,
+    sandboxId: string,
+    changes: AsyncIterable<FileChange[]>,
+  ): AsyncGenerator<readonly FileChange[]> {
+    try {
+      yield* changes
+    } catch (error) {
+      if (!isServiceError(error, 'unavailable')) throw error
+      const { status } = await this.#context.lifecycle.read(sandboxId, orgId)
+      if (status !== 'stopped' && status !== 'error') throw error
+      yield [{ type: 'ended', reason: 'stopped' }]
+    }
+  }
+
   /** The query string (without `?`) that authorises one operation on one path until `expiresAt`. */
   async sign(orgId: string, sandboxId: string, input: SignFile): Promise<{ query: string; expiresAt: Date }> {
     const { operation, path, expiresInSeconds, bytesMax, user } = input
     assertPath(path)
+    assertInput(path.isWellFormed(), 'path', 'must be well-formed text')
     assertFileUser(input)
     assertAlive(await this.#context.lifecycle.read(sandboxId, orgId))
     const options = { shown: { path, ...defined({ user }) }, expiresInSeconds, ...defined({ bytesMax }) }
@@ -141,7 +202,7 @@ export class Files {
     assertFileUser(options)
     try {
       return await this.#context.lifecycle.use(orgId, sandboxId, (guest, sandbox) =>
-        work(guest, userOf(sandbox, options).user),
+        work(guest, userOf(sandbox, options).user).catch(namingPath),
       )
     } catch (error) {
       // The guest cannot tell a full pool from a full disk of its own.
@@ -149,6 +210,12 @@ export class Files {
       throw error
     }
   }
+}
+
+/** A client can tell a missing file from a missing sandbox. */
+function namingPath(error: unknown): never {
+  if (!isServiceError(error, 'not_found')) throw error
+  throw new ServiceError('not_found', error.message, { cause: error, details: { field: 'path' } })
 }
 
 /** The signed claims. A user adds one, so the signature of a URL without a user never fits one with a user. */

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
+import { bytesOfPath } from '../lib/byte-path.ts'
 import { nameFault } from '../lib/resource-name.ts'
 import { credentialPrefix } from '../lib/secret.ts'
 import type { SignatureFault } from '../lib/signed-url.ts'
@@ -92,7 +93,9 @@ export function assertPath(path: string, field = 'path'): void {
   assertInput(path.length <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
   assertInput(path.startsWith('/'), field, 'must be an absolute path')
   assertInput(!path.includes('\0'), field, 'must not contain NUL')
-  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+  const bytes = bytesOfPath(path)
+  assertInput(bytes !== undefined, field, 'must be well-formed text')
+  assertInput(bytes.length <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
 }
 
 const tagsMax = 50

@@ -10,6 +10,7 @@ pub mod epoll;
 mod error;
 mod filesystem;
 pub mod folder;
+pub mod inotify;
 mod libc;
 mod machine;
 mod mounts;
@@ -105,6 +106,15 @@ pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
     // SAFETY: both strings end with NUL and live as long as this call.
     let status = unsafe { libc::renameat2(at, one_c.as_ptr(), at, other_c.as_ptr(), RENAME_EXCHANGE) };
     checked(status.into(), &format!("exchange {} with", one.display()), other.display())
+}
+
+/// Renames an entry unless the new name is taken (EEXIST). EINVAL where the file system cannot tell.
+pub fn rename_new(one: &Path, other: &Path) -> io::Result<()> {
+    const RENAME_NOREPLACE: c_uint = 1;
+    let (one, other) = (folder::c_name(one.as_os_str())?, folder::c_name(other.as_os_str())?);
+    let at = libc::AT_FDCWD;
+    // SAFETY: both strings end with NUL and live as long as this call.
+    done(unsafe { libc::renameat2(at, one.as_ptr(), at, other.as_ptr(), RENAME_NOREPLACE) })
 }
 
 /// An ioctl(2) that takes a structure; `request` encodes the size of `Args`.

@@ -33,6 +33,9 @@ extern "C" {
     pub fn getsockopt(fd: c_int, level: c_int, option: c_int, value: *mut c_void, length: *mut u32) -> c_int;
     pub fn gettid() -> c_int;
     pub fn if_nametoindex(name: *const c_char) -> c_uint;
+    pub fn inotify_add_watch(inotify: c_int, path: *const c_char, mask: u32) -> c_int;
+    pub fn inotify_init1(flags: c_int) -> c_int;
+    pub fn inotify_rm_watch(inotify: c_int, watch: c_int) -> c_int;
     pub fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
     pub fn kill(pid: c_int, signal: c_int) -> c_int;
     pub fn linkat(from: c_int, path: *const c_char, to: c_int, name: *const c_char, flags: c_int) -> c_int;

@@ -347,3 +347,121 @@ test('file: large bodies go up and down whole', async () => {
   const { bytes: back } = await world.api.get(inFolder('large'))
   assert.equal(createHash('sha256').update(back).digest('hex'), createHash('sha256').update(bytes).digest('hex'))
 })
+
+test('file: what is at a path is told, a link as a link', async () => {
+  const { api } = world
+  writeFileSync(join(folder, 'told'), '12345', { mode: 0o640 })
+  symlinkSync('told', join(folder, 'to-told'))
+  const { modifiedAt, ...told } = (await api.get(inFolder('told', '/stat'))).body
+  const expected = { path: join(folder, 'told'), name: 'told', type: 'file', size: 5, mode: '0640' }
+  assert.deepEqual(told, { ...expected, uid: 0, gid: 0, user: 'root' })
+  assert.match(modifiedAt, /^\d{4}-.*Z$/)
+  const link = (await api.get(inFolder('to-told', '/stat'))).body
+  assert.deepEqual([link.type, link.target, link.mode], ['symlink', 'told', '0777'])
+  const none = await api.get(inFolder('none', '/stat'))
+  assert.deepEqual([none.status, none.body.code], [404, 'not_found'])
+  assert.match(none.body.error, /none: there is no such file or folder$/)
+})
+
+test('file: one is moved, and what is there is replaced only when that is said', async () => {
+  const { api } = world
+  const move = (body: object) => api.post(`/api/sandboxes/${id}/files/move`, body)
+  writeFileSync(join(folder, 'from'), 'new')
+  writeFileSync(join(folder, 'to'), 'old')
+  const taken = await move({ from: join(folder, 'from'), to: join(folder, 'to') })
+  assert.deepEqual([taken.status, taken.body.code], [409, 'conflict'])
+  assert.equal((await move({ from: join(folder, 'from'), to: join(folder, 'to'), overwrite: true })).status, 204)
+  assert.equal(readFileSync(join(folder, 'to'), 'utf8'), 'new')
+  assert.equal((await move({ from: join(folder, 'from'), to: join(folder, 'x') })).status, 404)
+  for (const [body, field] of [
+    [{ to: '/x' }, 'from'],
+    [{ from: '/x' }, 'to'],
+    [{ from: 'x', to: '/x' }, 'from'],
+    [{ from: '/x', to: '/\ud800' }, 'to'],
+    [{ from: '/x', to: '/y', toBase64: 'L3g=' }, 'toBase64'],
+    [{ fromBase64: '!', to: '/y' }, 'fromBase64'],
+    [{ from: '/x', to: '/y', overwrite: 'yes' }, 'overwrite'],
+  ] as const) {
+    const refused = await move(body)
+    assert.deepEqual([refused.status, refused.body.field], [400, field], JSON.stringify(body))
+  }
+})
+
+test('file: a name that is no text is listed apart and reached by its bytes', async () => {
+  const { api } = world
+  const dir = join(folder, 'odd')
+  mkdirSync(dir)
+  const bytes = (last: number) => Buffer.concat([Buffer.from(`${dir}/`), Buffer.from([0x61, last])])
+  writeFileSync(bytes(0xff), 'ff')
+  writeFileSync(bytes(0xfe), 'fe')
+  const entries: { name: string; pathBase64: string }[] = (await api.get(inFolder('odd', '/list'))).body
+  assert.deepEqual(
+    entries.map(({ name }) => name),
+    ['a\\xfe', 'a\\xff'],
+  )
+  const at = (base64: string, suffix = '') =>
+    `/api/sandboxes/${id}/files${suffix}?pathBase64=${encodeURIComponent(base64)}`
+  for (const { name, pathBase64 } of entries) {
+    assert.equal((await api.get(at(pathBase64))).text, name.slice(-2))
+    assert.equal((await api.get(at(pathBase64, '/stat'))).body.name, name)
+    assert.equal((await api.get(at(Buffer.from(pathBase64, 'base64').toString('base64url')))).status, 200)
+  }
+  const [one = { pathBase64: '' }] = entries
+  const moved = await api.post(`/api/sandboxes/${id}/files/move`, { fromBase64: one.pathBase64, to: join(dir, 'text') })
+  assert.equal(moved.status, 204)
+  assert.equal(readFileSync(join(dir, 'text'), 'utf8'), 'fe')
+  assert.equal((await api.put(at(one.pathBase64), Buffer.from('again'))).status, 204)
+  assert.equal(readFileSync(bytes(0xfe), 'utf8'), 'again')
+  assert.equal((await api.delete(at(one.pathBase64))).status, 204)
+  for (const query of ['', '?pathBase64=a b', `?path=/x&pathBase64=L3g=`, '?pathBase64=eA==']) {
+    const refused = await api.get(`/api/sandboxes/${id}/files/stat${query}`)
+    assert.deepEqual([refused.status, String(refused.body.field).slice(0, 4)], [400, 'path'], query)
+  }
+
+  // The SDK takes what it was told.
+  const client = new Atoll({ url: world.origin, apiKey: world.api.key })
+  const { files: sdk } = await Sandbox.connect(id, { client })
+  const [entry] = await sdk.list(dir)
+  assert.ok(entry !== undefined)
+  assert.deepEqual([entry.name, await sdk.readText(entry)], ['a\\xff', 'ff'])
+  await sdk.move(entry, Buffer.from(bytes(0xfd)))
+  assert.equal(await sdk.exists(entry), false)
+  assert.equal((await sdk.stat(bytes(0xfd))).size, 2)
+  assert.equal(await sdk.exists(join(dir, 'text/below')), false)
+  const gone = await Sandbox.connect(await world.sandbox(), { client })
+  await gone.delete()
+  await assert.rejects(gone.files.exists('/'), { code: 'sandbox_stopped' })
+})
+
+test('file: changes of a folder are followed over a sleep of the sandbox, which the watch neither prevents nor ends', async () => {
+  const client = new Atoll({ url: world.origin, apiKey: world.api.key })
+  const sandbox = await Sandbox.create({ client })
+  const dir = join(folder, 'followed')
+  mkdirSync(dir)
+  const leave = new AbortController()
+  const changes = sandbox.files.watch(dir, { recursive: true, signal: leave.signal })
+  const next = async () => {
+    const { value } = await changes.next()
+    return value === undefined ? undefined : `${value.type} ${value.path?.slice(dir.length) ?? ''}`.trim()
+  }
+  let isOpen = false
+  const first = next().finally(() => (isOpen = true))
+  await eventually(() => writeFileSync(join(dir, 'probe'), '') ?? isOpen, { what: 'the watch is open' })
+  assert.match((await first) ?? '', /^\w+ \/probe$/)
+  await sandbox.files.write(join(dir, 'sub/file'), 'x')
+  const told = []
+  while (told.at(-1) !== 'created /sub/file') told.push(await next())
+  assert.ok(told.includes('created /sub') && told.every((change) => /probe|sub/.test(change ?? '')), told.join())
+  const afterSleep = next()
+  await sandbox.hibernate()
+  assert.equal((await sandbox.info()).status, 'hibernated')
+  await sandbox.wake()
+  assert.equal(await afterSleep, 'lost')
+  const end = next()
+  await sandbox.delete()
+  assert.equal(await end, 'ended')
+  assert.equal(await next(), undefined)
+  const refused = await world.api.get(inFolder('none', '/watch'))
+  assert.deepEqual([refused.status, refused.body.code], [404, 'not_found'])
+  leave.abort()
+})

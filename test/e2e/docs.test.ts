@@ -3,10 +3,10 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { globSync } from 'node:fs'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { buffer, text } from 'node:stream/consumers'
-import { test } from 'node:test'
+import { after, test } from 'node:test'
 import { AtollServer } from './server.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
@@ -17,6 +17,8 @@ const pages = [
   ...globSync('docs/use/how-to/*.md', { cwd: projectDir }).toSorted(),
   ...['checkpoints', 'volumes', 'images', 'sessions', 'api'].map((page) => `docs/use/${page}.md`),
 ]
+
+const programs = await sshPrograms()
 
 /** One script of all blocks: a shell block is run, one of JavaScript is written to the file that its first line names. `…` marks an illustration. */
 async function scriptOf(page: string): Promise<string> {
@@ -31,6 +33,17 @@ async function scriptOf(page: string): Promise<string> {
   return steps.join('\n')
 }
 
+/** ssh takes the home of the user's account, whatever `HOME` says. */
+async function sshPrograms(): Promise<string> {
+  const folder = await mkdtemp('/var/tmp/atoll-docs-programs-')
+  after(() => rm(folder, { recursive: true }))
+  for (const name of ['ssh', 'scp']) {
+    const script = `#!/bin/sh\nexec /usr/bin/${name} -F "$HOME/.ssh/config" "$@"\n`
+    await writeFile(join(folder, name), script, { mode: 0o755 })
+  }
+  return folder
+}
+
 for (const page of pages) {
   test(`${page}: its blocks run as written, and leave nothing behind`, async () => {
     const dir = await mkdtemp('/var/tmp/atoll-docs-')
@@ -39,7 +52,7 @@ for (const page of pages) {
         cwd: dir,
         stdio: ['ignore', 'pipe', 'pipe'],
         env: {
-          PATH: `${join(projectDir, 'bin')}:${join(projectDir, 'node_modules/.bin')}:${process.env['PATH']}`,
+          PATH: `${programs}:${join(projectDir, 'bin')}:${join(projectDir, 'node_modules/.bin')}:${process.env['PATH']}`,
           HOME: dir,
           NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'],
           ATOLL_URL: server.url,

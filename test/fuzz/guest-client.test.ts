@@ -101,6 +101,21 @@ const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; ans
     answer: [line(ok), frame(frameKind.entries, json([{ ...stat, name: 'x' }])), frame(frameKind.end)],
   },
   mkdir: { call: (guest) => guest.mkdir('/x'), answer: [line(ok)] },
+  inspect: {
+    call: (guest) => guest.inspect('/x'),
+    answer: [line({ ok: true, entry: { ...stat, name: 'x', type: 'symlink', uid: 0, gid: 0, target: 'y' } })],
+  },
+  watch: {
+    call: async (guest) => {
+      for await (const changes of await guest.watch('/x', { recursive: true })) assert.ok(changes.length > 0)
+    },
+    answer: [
+      line(ok),
+      frame(frameKind.entries, json([{ type: 'created', path: '/x/y', isDir: false }, { type: 'lost' }])),
+      frame(frameKind.result, json({ ok: true, ended: 'removed' })),
+    ],
+    follows: true,
+  },
   readFile: {
     call: async (guest) => drain((await guest.readFile('/x')).body),
     answer: [

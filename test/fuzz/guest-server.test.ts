@@ -105,6 +105,7 @@ const anyRequest = fc.record(
     op: fc.constantFrom(
       ...['hello', 'spawn', 'processes', 'process', 'output', 'attach', 'signal', 'resize', 'release', 'stat', 'list'],
       ...['mkdir', 'remove', 'read', 'write', 'ports', 'dial', 'configure', 'system-processes', 'nothing'],
+      ...['inspect', 'move', 'watch'],
     ),
     id: anyId,
     argv: fc.oneof(
@@ -129,6 +130,11 @@ const anyRequest = fc.record(
     cols: anyInteger,
     rows: anyInteger,
     path: anyPath,
+    from: anyPath,
+    to: anyPath,
+    pathBase64: fc.oneof(fc.constantFrom('L3g=', '', 'x', null), fc.jsonValue()),
+    overwrite: fc.oneof(fc.boolean(), fc.jsonValue()),
+    recursive: fc.oneof(fc.boolean(), fc.jsonValue()),
     start: anyInteger,
     end: anyInteger,
     bytesMax: anyInteger,

@@ -222,6 +222,9 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
         return { path, isDir: true, size: 0, mode: 0o755, modifiedAt: new Date().toISOString() }
       },
       list: async () => [],
+      inspect: nothing,
+      move: nothing,
+      watch: nothing,
       mkdir: nothing,
       remove: async (path) => void files.delete(path),
       readFile: async () => ({

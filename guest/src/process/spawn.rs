@@ -4,7 +4,7 @@ use crate::process::interpreter::missing_interpreter;
 use crate::process::log::{Log, Retention, Stream};
 use crate::process::table::{Place, Table};
 use crate::process::{supervise, About, Deadlines, Process};
-use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::fault::{reason, Fault, Outcome};
 use crate::protocol::request::{absolute_path, no_zero, Request};
 use crate::users::{self, User};
 use json::Value;
@@ -273,17 +273,21 @@ fn cannot_execute(error: io::Error, program: &str, request: &Request, user: &Use
     let number = error.raw_os_error().unwrap_or(0);
     if number & sys::FAULT_CWD != 0 {
         let cause = io::Error::from_raw_os_error(number & !sys::FAULT_CWD);
-        return Err(Fault::invalid(format!("cwd: {}: {}", request.optional_text("cwd")?.unwrap_or("/"), cause)));
+        return Err(Fault::invalid(format!(
+            "cwd: {}: {}",
+            request.optional_text("cwd")?.unwrap_or("/"),
+            reason(&cause)
+        )));
     }
     if number & sys::FAULT_USER != 0 {
         let cause = io::Error::from_raw_os_error(number & !sys::FAULT_USER);
-        return Err(Fault::invalid(format!("user: cannot become {}: {}", user.name, cause)));
+        return Err(Fault::invalid(format!("user: cannot become {}: {}", user.name, reason(&cause))));
     }
     match number {
         2 => Ok((127, not_found(program, request, user)?)), // ENOENT
         7 => Err(Fault::too_large("argv and envs are too large to execute")), // E2BIG
         11 | 12 | 23 | 24 => Err(Fault::own(error, "spawn")), // EAGAIN ENOMEM ENFILE EMFILE
-        _ => Ok((126, format!("{}: cannot execute: {}\n", program, error))),
+        _ => Ok((126, format!("{}: cannot execute: {}\n", program, reason(&error)))),
     }
 }
 

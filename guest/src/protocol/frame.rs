@@ -155,7 +155,7 @@ impl<'a, W: Write> Entries<'a, W> {
         Ok(())
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    pub fn flush(&mut self) -> std::io::Result<()> {
         if self.batch.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,10 @@
 //! Typed access to the fields of a request line; each fault names its field.
 
+use crate::protocol::bytes;
 use crate::protocol::fault::{Fault, Outcome};
 use json::Value;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 pub struct Request(pub Value);
@@ -59,7 +62,18 @@ impl Request {
     }
 
     pub fn path(&self) -> Outcome<PathBuf> {
-        absolute_path("path", self.text("path")?)
+        self.path_of("path", "pathBase64")
+    }
+
+    /// An absolute path, as text or as bytes.
+    pub fn path_of(&self, key: &str, key_base64: &str) -> Outcome<PathBuf> {
+        let bytes = match self.optional_text(key_base64)? {
+            None => self.text(key)?.as_bytes().to_vec(),
+            Some(text) => {
+                bytes::decode(text).ok_or_else(|| Fault::invalid(format!("{}: must be base64", key_base64)))?
+            }
+        };
+        absolute_path(key, bytes)
     }
 }
 
@@ -70,14 +84,18 @@ pub fn no_zero<'a>(key: &str, text: &'a str) -> Outcome<&'a str> {
     Ok(text)
 }
 
-pub fn absolute_path(key: &str, text: &str) -> Outcome<PathBuf> {
-    if !text.starts_with('/') {
+pub fn absolute_path(key: &str, path: impl Into<Vec<u8>>) -> Outcome<PathBuf> {
+    let path = path.into();
+    if path.first() != Some(&b'/') {
         return Err(Fault::invalid(format!("{}: must be absolute", key)));
     }
-    if text.len() > PATH_BYTES_MAX {
+    if path.len() > PATH_BYTES_MAX {
         return Err(Fault::invalid(format!("{}: is longer than {} bytes", key, PATH_BYTES_MAX)));
     }
-    no_zero(key, text).map(PathBuf::from)
+    if path.contains(&0) {
+        return Err(Fault::invalid(format!("{}: must not hold a NUL", key)));
+    }
+    Ok(PathBuf::from(OsString::from_vec(path)))
 }
 
 #[cfg(test)]
@@ -107,7 +125,15 @@ mod tests {
         for path in ["", "a", "./a", "~/a", "/a\0b"] {
             assert_eq!(absolute_path("path", path).unwrap_err().code, "invalid_request", "{:?}", path);
         }
-        assert!(absolute_path("path", &format!("/{}", "a".repeat(PATH_BYTES_MAX))).is_err());
+        assert!(absolute_path("path", format!("/{}", "a".repeat(PATH_BYTES_MAX))).is_err());
+    }
+
+    #[test]
+    fn a_path_may_come_as_bytes() {
+        let it = request(r#"{"pathBase64":"L2EK/w==","fromBase64":"L2E","toBase64":"YQ=="}"#);
+        assert_eq!(it.path().unwrap().into_os_string().into_vec(), b"/a\n\xff");
+        assert!(it.path_of("from", "fromBase64").is_err() && it.path_of("to", "toBase64").is_err());
+        assert!(it.path_of("x", "xBase64").is_err());
     }
 
     #[test]

@@ -41,7 +41,7 @@ export function addSync(program: Command): void {
     )
     .argument('<folder>', 'a folder here')
     .argument('<target>', 'SANDBOX:/path')
-    .option('--pull', 'the sandbox wins: it is asked for changes every 2 s')
+    .option('--pull', 'the sandbox wins: this folder follows it')
     .option('--both', 'changes go both ways')
     .option('--delete', 'begin with the removal of what the winning side lacks; not with --both')
     .option('--once', 'end after the first copy')
@@ -92,9 +92,14 @@ async function tell(plan: Plan, isFirst: boolean, { isJson, once }: { isJson: bo
     ...plan.receive.map((path) => ['received', path]),
   ].map(([action = '', path = '']) => ({ action, path: Buffer.from(path, 'latin1').toString() }))
   if (isJson) for (const line of lines) await writeJson(line)
-  else if (isFirst && lines.length > linesMax) await writeLine(`${lines.length} files and folders copied`)
+  else if (isFirst && lines.length > linesMax) await writeLine(summaryOf(plan))
   else
     for (const { action, path } of lines)
       await writeLine(`${action}  ${printable(path).replaceAll('\n', String.raw`\n`)}`)
   if (isFirst) note(once ? 'in step' : 'in step; Ctrl-C ends it')
+}
+
+function summaryOf({ send, receive, removeThere, removeHere }: Plan): string {
+  const removed = removeThere.length + removeHere.length
+  return `files and folders: ${send.length} sent, ${receive.length} received, ${removed} removed`
 }

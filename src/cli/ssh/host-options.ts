@@ -45,6 +45,9 @@ export function hostOptions({ url, context }: Flags): [string, string][] {
     ['StrictHostKeyChecking', 'yes'],
     ['UpdateHostKeys', 'no'],
     ['CheckHostIP', 'no'],
+    // Settings for all hosts would give the agent and the screen to whatever runs in the sandbox.
+    ['ForwardAgent', 'no'],
+    ['ForwardX11', 'no'],
   ]
 }
 

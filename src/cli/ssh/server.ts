@@ -10,11 +10,14 @@ const missing = 69
 /**
  * Serves one connection on standard input and output, after a line with the host key.
  *
- * - The host key is made once for each sandbox: a fork has the files of its origin, and another id.
+ * - The host key is made once for each sandbox: a fork has the files of its origin, and another id. `ln` keeps the key that another connection
+ *   has made meanwhile.
  * - `AuthorizedKeysCommand` is `echo`, so the client's key counts for this connection alone and no file has it.
- * - `ln` keeps the key that another connection has made meanwhile.
+ * - sshd gives a session an environment of its own. Variables of the sandbox and of its image are passed on by a file, since arguments are seen
+ *   by every user. Those with line ends are left out, which the file cannot have.
  */
-const serve = `umask 077
+const serve = String.raw`umask 077
+search=$PATH
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/lib/ssh
 sshd=$(command -v sshd) && command -v ssh-keygen >/dev/null && echo=$(command -v /bin/echo) || exit ${missing}
 key=/run/atoll-ssh/$1
@@ -24,9 +27,18 @@ if [ ! -s "$key" ]; then
   ln "$key.$$" "$key" 2>/dev/null
   rm -f "$key.$$" "$key.$$.pub"
 fi
+{
+  printf 'SetEnv "PATH=%s"' "$search"
+  for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
+    case $name in PATH|HOME|USER|LOGNAME|SHELL|PWD|OLDPWD|SHLVL|TERM|_) continue ;; esac
+    value=$(printenv "$name") && [ "$(printf '%s\n' "$value" | wc -l)" = 1 ] || continue
+    printf ' "%s=%s"' "$name" "$(printf '%s' "$value" | sed 's/[\\"]/\\&/g')"
+  done
+  echo
+} >"$key.config.$$" && mv "$key.config.$$" "$key.config" || exit 1
 ssh-keygen -y -f "$key" || exit 1
 umask 022
-exec "$sshd" -i -e -f /dev/null -h "$key" -o LogLevel=ERROR -o PidFile=none \
+exec "$sshd" -i -e -f "$key.config" -h "$key" -o LogLevel=ERROR -o PidFile=none \
   -o AuthorizedKeysFile=none -o "AuthorizedKeysCommand=$echo $2" -o AuthorizedKeysCommandUser=root \
   -o PermitRootLogin=prohibit-password -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no \
   -o 'AcceptEnv=LANG LC_* COLORTERM' -o 'Subsystem=sftp internal-sftp' -o PrintMotd=no -o PrintLastLog=no \

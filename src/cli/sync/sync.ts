@@ -9,7 +9,7 @@ import { carryOut, type Place } from './transfer.ts'
 
 /** Changes come in bursts: an editor writes a draft and renames it. */
 const settleMs = 100
-/** How often the sandbox is asked what has changed there. */
+/** How often a sandbox whose folder cannot be watched is asked what has changed there. */
 const pollMs = 2000
 const retryMs = 2000
 
@@ -26,17 +26,16 @@ export interface SyncOptions {
 
 /** Keeps two folders in step until an error ends it. */
 export async function sync(place: Place, options: SyncOptions): Promise<void> {
-  const changes = options.once || options.direction === 'pull' ? undefined : new LocalChanges(place.here)
-  try {
-    let known: Sides | undefined
-    for (;;) {
-      known = await round(place, options, known)
-      if (options.once) return
-      const isPolled = options.direction !== 'push'
-      await (changes === undefined ? sleep(pollMs) : changes.next(isPolled ? pollMs : undefined))
-    }
-  } finally {
-    changes?.close()
+  const { direction, once } = options
+  if (once) return void (await round(place, options, undefined))
+  using changes = new Changes()
+  if (direction !== 'pull') changes.watchHere(place.here)
+  let known = await round(place, options, undefined)
+  // The first round has made the folder.
+  if (direction !== 'push') changes.watchThere(place)
+  for (;;) {
+    await changes.next()
+    known = await round(place, options, known)
   }
 }
 
@@ -80,14 +79,16 @@ function isPassing(error: unknown): boolean {
   return isPassingAnswer || (error instanceof AtollError && error.code === undefined && error.status === undefined)
 }
 
-/** Tells that something below a folder of this machine has changed. */
-class LocalChanges {
-  readonly #watcher: FSWatcher
+/** Tells that something has changed below one of the folders. */
+class Changes implements Disposable {
+  readonly #closed = new AbortController()
+  #watcher: FSWatcher | undefined
+  #isPolled = false
   #isChanged = false
   #error: Error | undefined
   #wake: () => void = () => undefined
 
-  constructor(folder: string) {
+  watchHere(folder: string): void {
     this.#watcher = watch(folder, { recursive: true })
     this.#watcher.on('change', () => this.#tell())
     this.#watcher.on('error', (error) => {
@@ -96,9 +97,25 @@ class LocalChanges {
     })
   }
 
-  /** Waits for a change and the end of its burst, at most so long. */
-  async next(timeoutMs: number | undefined): Promise<void> {
-    const timer = timeoutMs === undefined ? undefined : setTimeout(() => this.#wake(), timeoutMs)
+  /** A sandbox that sleeps is not woken. Where its folder cannot be watched, it is asked, which keeps it awake. */
+  watchThere({ sandbox, there, user }: Place): void {
+    const follow = async () => {
+      const onOpen = () => this.#tell()
+      const watched = sandbox.files.watch(there, { recursive: true, user, onOpen, signal: this.#closed.signal })
+      for await (const _ of watched) this.#tell()
+      throw new CliError('the folder or the sandbox is gone')
+    }
+    follow().catch((error: unknown) => {
+      if (this.#closed.signal.aborted) return
+      note(`the sandbox is asked every ${pollMs / 1000} s: ${(error as Error).message}`)
+      this.#isPolled = true
+      this.#wake()
+    })
+  }
+
+  /** Waits for a change and the end of its burst. */
+  async next(): Promise<void> {
+    const timer = this.#isPolled ? setTimeout(() => this.#wake(), pollMs) : undefined
     if (!this.#isChanged && this.#error === undefined) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve
@@ -110,8 +127,9 @@ class LocalChanges {
     this.#isChanged = false
   }
 
-  close(): void {
-    this.#watcher.close()
+  [Symbol.dispose](): void {
+    this.#watcher?.close()
+    this.#closed.abort()
   }
 
   #tell(): void {

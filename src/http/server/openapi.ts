@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
-import { common } from '../../protocol/http/index.ts'
+import { common, files } from '../../protocol/http/index.ts'
 import { streamEventSchema } from '../../protocol/stream-events.ts'
 import { isSessionPath } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
@@ -39,8 +39,9 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
     const item = (paths[path] ??= {})
     item[route.method.toLowerCase()] = operation(route, components)
   }
-  // The lines of an event stream have this schema; no answer has it.
+  // The lines of event streams have these schemas; no answer has them.
   jsonSchema(streamEventSchema, 'output', components)
+  jsonSchema(files.fileChange, 'output', components)
   return {
     openapi: '3.1.0',
     info: { title: 'Atoll', version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },

@@ -107,6 +107,14 @@ export function logStreamCaps({ limits, orgId }: Omit<Opened, 'request'>): Strea
   ]
 }
 
+/** Of one sandbox, whose guest serves 32. */
+const watchesPerSandboxMax = 16
+
+export function watchCaps(call: Opened, sandboxId: string): StreamCap[] {
+  const key = `watches of ${call.orgId} ${sandboxId}`
+  return [{ of: 'the sandbox', key, max: watchesPerSandboxMax }, ...logStreamCaps(call)]
+}
+
 /** Bounds WebSockets to commands and terminals together. */
 export function socketCaps({ limits, orgId }: Opened, sandboxId: string): StreamCap[] {
   return [

@@ -5,10 +5,62 @@ const fileUser = z
   .string()
   .optional()
   .describe('Whose rights it has, and who owns what is made; default the user of the sandbox. `root` may do all')
+const pathText = z.string().min(1).optional()
+/** Its form is checked with the path. */
+const pathBytes = z.string().max(8192).optional()
 export const pathQuery = z.object({
-  path: z.string().min(1).describe('Absolute path in the sandbox'),
+  path: pathText.describe('Absolute path in the sandbox'),
+  pathBase64: pathBytes.describe('The path as bytes in base64, in place of `path`: for a name that is no UTF-8'),
   user: fileUser,
 })
+export const watchQuery = pathQuery.extend({
+  recursive: z.enum(['true', 'false']).optional().describe('With all folders below; default `false`'),
+})
+export const moveFile = z.object({
+  from: pathText.describe('Absolute path of what is moved'),
+  fromBase64: pathBytes.describe('The same as bytes in base64'),
+  to: pathText.describe('Its new absolute path, in a folder that exists'),
+  toBase64: pathBytes.describe('The same as bytes in base64'),
+  overwrite: z.boolean().optional().describe('Replaces what is there; a folder only if it is empty. Default `false`'),
+  user: fileUser,
+})
+
+const shownPath = {
+  path: z.string().describe('Absolute path in the sandbox. A byte that is no UTF-8 is shown as `\\xff`'),
+  pathBase64: z.string().optional().describe('The bytes of a path that is no UTF-8'),
+}
+
+export const fileInfo = z
+  .object({
+    ...shownPath,
+    name: z.string().describe('Name in its directory'),
+    type: z.enum(['file', 'directory', 'symlink', 'other']).describe('What it is; a link is not followed'),
+    size: z.number().describe('Bytes'),
+    mode: z.string().describe('Permission bits in octal digits, such as `0644`'),
+    uid: z.int().describe('Number of the owner'),
+    gid: z.int().describe('Number of the group'),
+    user: z.string().optional().describe('Name of the owner, if it has one'),
+    modifiedAt: secondTime.describe('When its content last changed'),
+    target: z.string().optional().describe('Where a link leads'),
+  })
+  .meta({ id: 'FileInfo' })
+
+export const fileChange = z
+  .object({
+    type: z
+      .enum(['created', 'modified', 'removed', 'moved', 'lost', 'ended'])
+      .describe('What happened. `lost`: changes were not seen, so read the folder again. `ended`: the last one'),
+    path: shownPath.path.optional(),
+    pathBase64: shownPath.pathBase64,
+    isDir: z.boolean().optional().describe('Whether it is a directory'),
+    from: z.string().optional().describe('The former path of what was moved'),
+    fromBase64: z.string().optional().describe('The bytes of a former path that is no UTF-8'),
+    reason: z
+      .enum(['removed', 'moved', 'hibernated', 'stopped'])
+      .optional()
+      .describe('Why it ended: the folder is removed or moved, or the sandbox is'),
+  })
+  .meta({ id: 'FileChange' })
 
 export const entries = z.array(
   z
@@ -16,7 +68,7 @@ export const entries = z.array(
       name: z.string().describe('Name in its directory'),
       isDir: z.boolean().describe('Whether it is a directory'),
       size: z.number().describe('Bytes'),
-      path: z.string().describe('Absolute path in the sandbox'),
+      ...shownPath,
       mode: z.int().describe('Permission bits'),
       modifiedAt: secondTime.describe('When its content last changed'),
     })

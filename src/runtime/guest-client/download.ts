@@ -4,7 +4,7 @@ import { ServiceError } from '../../errors.ts'
 import { frameKind, readSchema } from '../../protocol/guest.ts'
 import type { FileStat, ReadFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
-import { fileStat } from './port-values.ts'
+import { fileStat, pathField } from './port-values.ts'
 
 /**
  * Opens a file; the stream then owns its connection. A checkpoint closes the connection at once. The next read opens another and goes
@@ -18,7 +18,7 @@ export async function openFile(
 ): Promise<{ stat: FileStat; body: Readable }> {
   const ask = (start: number | undefined, end: number | undefined) =>
     reopen(async (connection) => {
-      const request = { op: 'read', path, start, end, user }
+      const request = { op: 'read', ...pathField('path', path), start, end, user }
       return { connection, answer: await connection.ask(request, readSchema, { timeoutMs: timeouts.answerMs }) }
     })
   const first = await ask(range.start, range.end)

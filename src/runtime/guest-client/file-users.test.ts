@@ -39,7 +39,7 @@ before(async () => {
 
 test("file user: links to what is root's lead nowhere", async () => {
   for (const path of [secret, join(home, 'file'), join(home, 'folder/secret'), join(home, 'folder/open/file')]) {
-    await refuses(guest.readFile(path, { user }), 'forbidden', /Permission denied/)
+    await refuses(guest.readFile(path, { user }), 'forbidden', /permission denied/)
     await refuses(guest.stat(path, user), 'forbidden')
     await refuses(guest.writeFile(path, bodyOf('x'), { user }), 'forbidden')
   }

@@ -163,7 +163,7 @@ test('files: a call with a user has the rights of that user and no more, whateve
     () => guest.remove(secret, user),
     () => guest.readFile('/proc/1/environ', { user }),
   ]) {
-    await refuses(refused(), 'forbidden', /Permission denied|not permitted/, String(refused))
+    await refuses(refused(), 'forbidden', /permission denied|not permitted/, String(refused))
   }
   assert.deepEqual((await readdir(closed)).toSorted(), ['inside', 'secret'])
   for (const file of [secret, inside]) assert.equal(await readFile(file, 'utf8'), 'of root')
@@ -281,7 +281,7 @@ test('files: a full disk is a refusal of its own, leaves the old file and takes 
   execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,nr_inodes=5', 'tmpfs', small])
   try {
     await guest.writeFile(join(small, 'kept'), bodyOf('old'))
-    await refuses(guest.writeFile(join(small, 'kept'), bodyOf(Buffer.alloc(2 << 20))), 'disk_full', /No space left/)
+    await refuses(guest.writeFile(join(small, 'kept'), bodyOf(Buffer.alloc(2 << 20))), 'disk_full', /the disk is full/)
     await refuses(guest.writeFile(join(small, 'new'), bodyOf(Buffer.alloc(2 << 20))), 'disk_full')
     assert.deepEqual(await readdir(small), ['kept'])
     assert.equal(await read(join(small, 'kept')), 'old')
@@ -325,7 +325,7 @@ test('files: only a regular file is read or replaced', async () => {
 })
 
 test('files: a path that cannot be read or created is a fault of the client', async () => {
-  await refuses(read('/proc/self/mem'), 'invalid_request', /Input\/output error/)
+  await refuses(read('/proc/self/mem'), 'invalid_request', /cannot be read/)
   for (const path of ['/proc/self/none/x', '/proc/self/x', '/proc/sys/kernel/x']) {
     await assert.rejects(guest.writeFile(path, bodyOf('x')), (error) => {
       return isServiceError(error, 'invalid_request') || isServiceError(error, 'not_found')
@@ -400,7 +400,7 @@ test('files: a folder is listed by name, with links followed and odd names shown
     entries.map(({ name, isDir }) => [name, isDir]),
     [
       ['b', false],
-      ['bad-\ufffd', false],
+      ['bad-\\xff', false],
       ['dangling', false],
       ['new\nline "quoted"', false],
       ['sub', true],

@@ -7,6 +7,7 @@ import {
   type GuestProcess,
   type GuestSystemProcess,
   helloSchema,
+  inspectSchema,
   listenersSchema,
   okSchema,
   portsSchema,
@@ -36,8 +37,9 @@ import { asleep, GuestConnection, type Timeouts } from './connection.ts'
 import { openFile } from './download.ts'
 import { type Collection, type Items, listFolder, processListings, readEntries } from './listings.ts'
 import { acknowledge, readOutput, readOutputFrames } from './output.ts'
-import { fileStat, processInfo, systemProcess } from './port-values.ts'
+import { fileStat, pathField, processInfo, systemProcess } from './port-values.ts'
 import { storeFile } from './upload.ts'
+import { watchFolder } from './watch.ts'
 
 /** Opens one connection to the guest of a sandbox. Throws `unavailable`. */
 export type GuestDial = (signal?: AbortSignal) => Promise<Duplex>
@@ -63,8 +65,8 @@ export interface GuestClientOptions {
 const answerTimeoutMs = 30_000
 const idleTimeoutMs = 60_000
 const collectTimeoutMs = 5 * 60_000
-/** The removal of a large tree takes minutes. */
-const removeTimeoutMs = 10 * 60_000
+/** The removal or the copy of a large tree takes minutes. */
+const treeTimeoutMs = 10 * 60_000
 const processItems: Items<GuestProcess, ProcessInfo> = {
   schema: processSchema,
   convert: processInfo,
@@ -227,12 +229,26 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     release: (processId) => command({ op: 'release', id: processId }),
 
     async stat(path, user) {
-      return fileStat((await lookUp({ op: 'stat', path, ...defined({ user }) }, statAnswerSchema)).stat)
+      return fileStat(
+        (await lookUp({ op: 'stat', ...pathField('path', path), ...defined({ user }) }, statAnswerSchema)).stat,
+      )
     },
 
-    list: (path, user) => look((connection) => listFolder(connection, { path, ...defined({ user }) }, collection)),
-    mkdir: (path, user) => command({ op: 'mkdir', path, ...defined({ user }) }),
-    remove: (path, user) => command({ op: 'remove', path, ...defined({ user }) }, removeTimeoutMs),
+    list: (path, user) =>
+      look((connection) => listFolder(connection, { ...pathField('path', path), ...defined({ user }) }, collection)),
+    mkdir: (path, user) => command({ op: 'mkdir', ...pathField('path', path), ...defined({ user }) }),
+    remove: (path, user) => command({ op: 'remove', ...pathField('path', path), ...defined({ user }) }, treeTimeoutMs),
+
+    async inspect(path, user) {
+      return fileStat(
+        (await lookUp({ op: 'inspect', ...pathField('path', path), ...defined({ user }) }, inspectSchema)).entry,
+      )
+    },
+
+    move: (from, to, moving = {}) =>
+      command({ op: 'move', ...pathField('from', from), ...pathField('to', to), ...moving }, treeTimeoutMs),
+
+    watch: (path, watching = {}) => watchFolder(reopen, path, watching, timeouts),
     readFile: (path, reading = {}) => openFile(reopen, path, reading, timeouts),
 
     writeFile: (path: string, body: Readable, writeOptions: WriteFileOptions = {}) =>

@@ -94,7 +94,7 @@ const entryItems: Items<GuestEntry, DirectoryEntry> = { schema: entrySchema, con
 
 export async function listFolder(
   connection: GuestConnection,
-  folder: { path: string; user?: string },
+  folder: object,
   collection: Collection,
 ): Promise<DirectoryEntry[]> {
   await connection.ask({ op: 'list', ...folder }, okSchema, { timeoutMs: collection.timeouts.answerMs })

@@ -1,4 +1,5 @@
 /** Converts values of a guest to those of the `Guest` port. */
+import { bytesOfPath } from '../../lib/byte-path.ts'
 import { defined } from '../../lib/defined.ts'
 import type { GuestProcess, GuestStat, GuestSystemProcess } from '../../protocol/guest.ts'
 import type { FileStat, ProcessInfo, SystemProcess } from '../../sandbox/ports/guest.ts'
@@ -45,6 +46,15 @@ export function systemProcess({ cpuMs, startedSeconds, state, ...process }: Gues
   }
 }
 
-export function fileStat<S extends GuestStat>({ modifiedSeconds, ...stat }: S): Omit<S, 'modifiedSeconds'> & FileStat {
+/** The field of a request that has this path. */
+export function pathField(key: 'path' | 'from' | 'to', path: string): Record<string, string> {
+  if (path.isWellFormed()) return { [key]: path }
+  return { [`${key}Base64`]: bytesOfPath(path)?.toString('base64') ?? '' }
+}
+
+export function fileStat<S extends Pick<GuestStat, 'modifiedSeconds'>>({
+  modifiedSeconds,
+  ...stat
+}: S): Omit<S, 'modifiedSeconds'> & Pick<FileStat, 'modifiedAt'> {
   return { ...stat, modifiedAt: isoSeconds(modifiedSeconds) }
 }

@@ -122,7 +122,7 @@ test('process: a program that cannot be executed ends as in a shell', async () =
   await writeFile(join(machine.folder, 'plain'), 'x', { mode: 0o644 })
   const plain = await run([join(machine.folder, 'plain')])
   assert.equal(plain.exitCode, 126)
-  assert.match(plain.stderr, /cannot execute: Permission denied/)
+  assert.match(plain.stderr, /cannot execute: permission denied/)
 })
 
 test('process: a program that is there and whose interpreter is missing says which', async () => {

@@ -4,6 +4,7 @@ import { frameKind, payloadBytesMax, writeSchema, writtenSchema } from '../../pr
 import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
 import { Condition } from './condition.ts'
+import { pathField } from './port-values.ts'
 
 /** The guest flushes a file that replaces another before it answers. Hardly any disk writes less than 10 MB each second. */
 const slowestDiskBytesPerMs = 10_000
@@ -25,7 +26,7 @@ export async function storeFile(
   try {
     let resume: string | undefined
     for (;;) {
-      const request = { op: 'write', path, resume, ...options }
+      const request = { op: 'write', ...pathField('path', path), resume, ...options }
       const { connection, bytes } = await reopen(async (opened) => {
         const answer = await opened.ask(request, writeSchema, { timeoutMs: timeouts.answerMs })
         return { connection: opened, bytes: answer.bytes }

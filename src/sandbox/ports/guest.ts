@@ -44,6 +44,16 @@ export interface Guest {
 
   stat(path: string, user?: string): Promise<FileStat>
   list(path: string, user?: string): Promise<DirectoryEntry[]>
+  /** The entry itself, a link too. */
+  inspect(path: string, user?: string): Promise<FileEntry>
+  /** Renames an entry, or copies and removes it where a rename cannot. Throws `conflict` where `to` exists, unless it may be replaced. */
+  move(from: string, to: string, options?: { overwrite?: boolean; user?: string }): Promise<void>
+  /**
+   * Tells changes in a folder, in batches and in order, until `ended`, the abort of the signal (throws its reason) or a failure (throws).
+   * What is told between two batches waits in the sandbox; when its kernel has no room for more, `lost` is told. Throws `too_large` for
+   * more folders, `unavailable` for more watches than a sandbox may have. Resolves when changes from now on are seen.
+   */
+  watch(path: string, options?: WatchOptions): Promise<AsyncIterable<FileChange[]>>
   mkdir(path: string, user?: string): Promise<void>
   /** Removes a file, or a directory with its content. */
   remove(path: string, user?: string): Promise<void>
@@ -192,8 +202,13 @@ export interface OutputEvent {
   headed: Buffer
 }
 
+/**
+ * A path that the sandbox tells is printable: a byte that is no UTF-8 is `\xff` in it, and `pathBase64` has the bytes. A path that it is
+ * asked for is a string as in `lib/byte-path.ts`.
+ */
 export interface FileStat {
   path: string
+  pathBase64?: string | undefined
   isDir: boolean
   size: number
   /** Permission bits, such as 0o644. */
@@ -204,6 +219,41 @@ export interface FileStat {
 export interface DirectoryEntry extends FileStat {
   name: string
 }
+
+export interface FileEntry {
+  path: string
+  pathBase64?: string | undefined
+  name: string
+  type: 'file' | 'directory' | 'symlink' | 'other'
+  size: number
+  mode: number
+  uid: number
+  gid: number
+  user?: string | undefined
+  modifiedAt: string
+  target?: string | undefined
+}
+
+export interface WatchOptions {
+  /** With all folders below. */
+  recursive?: boolean
+  user?: string
+  signal?: AbortSignal
+}
+
+interface ChangedPath {
+  path: string
+  pathBase64?: string | undefined
+  isDir: boolean
+}
+
+export type FileChange =
+  | ({ type: 'created' | 'modified' | 'removed' } & ChangedPath)
+  | ({ type: 'moved'; from: string; fromBase64?: string | undefined } & ChangedPath)
+  /** Changes were not seen: read the folder again. */
+  | { type: 'lost' }
+  /** The last one: the folder is gone, or what runs in the sandbox has ended. */
+  | { type: 'ended'; reason: 'removed' | 'moved' | 'hibernated' | 'stopped' }
 
 export interface ReadFileOptions {
   start?: number

@@ -63,7 +63,7 @@ async function end(child: ChildProcess): Promise<void> {
 }
 
 const [one = '', two = ''] = await Promise.all(
-  [1, 2].map(async () => (await output(['create', '--timeout', '600'])).trim()),
+  [1, 2].map(async () => (await output(['create', '--timeout', '600', '-e', 'GREETING=a "b"'])).trim()),
 )
 
 test('atoll cp: what patterns and .gitignore files name stays out, each way', async () => {
@@ -203,10 +203,13 @@ test('atoll ssh-config: ssh, scp, sftp and rsync reach a sandbox, by a key and a
   }
   assert.match(await readFile(join(dir, 'config'), 'utf8'), /\nHost own\n {2}User me\n$/)
   const host = `atoll-${one}`
-  assert.deepEqual(await run('ssh', [...ssh, host, 'id -un; cat; exit 3'], 'typed'), {
-    ...{ status: 3, stdout: 'root\ntyped', stderr: '' },
+  assert.deepEqual(await run('ssh', [...ssh, host, 'id -un; echo "$GREETING"; cat; exit 3'], 'typed'), {
+    ...{ status: 3, stdout: 'root\na "b"\ntyped', stderr: '' },
   })
   assert.equal((await run('ssh', [...ssh, `sandbox@${host}`, 'pwd'])).stdout, '/home/sandbox\n')
+  await output(['api', 'PATCH', `/api/sandboxes/${one}`, '--data', '{"name": "box"}'])
+  assert.equal((await run('ssh', [...ssh, 'atoll-box', 'echo by name'])).stdout, 'by name\n')
+  assert.equal(await output(['cp', 'box:/etc/hostname', '-']), await sh(one, 'cat /etc/hostname'))
   const copied = await run('scp', ['-q', ...ssh, 'files/large', `${host}:/workspace/scp`])
   assert.equal(copied.status, 0, copied.stderr)
   const fetched = await run('sftp', ['-q', ...ssh, '-b', '-', host], 'get /workspace/scp fetched\n')
