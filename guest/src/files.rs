@@ -49,12 +49,9 @@ pub fn inspect(path: &Path) -> Outcome<Value> {
         _ => about(error, path),
     })?;
     let metadata = opened.metadata().map_err(|error| about(error, path))?;
-    let kind = match metadata.file_type() {
-        kind if kind.is_file() => "file",
-        kind if kind.is_dir() => "directory",
-        kind if kind.is_symlink() => "symlink",
-        _ => "other",
-    };
+    let of = metadata.file_type();
+    let kinds = [("file", of.is_file()), ("directory", of.is_dir()), ("symlink", of.is_symlink())];
+    let kind = kinds.iter().find(|(_, is_it)| *is_it).map_or("other", |(kind, _)| *kind);
     let name = path.file_name().unwrap_or(path.as_os_str());
     let mut fields = bytes::fields("path", "pathBase64", path);
     fields.extend([

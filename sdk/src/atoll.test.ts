@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { createServer, type AddressInfo } from 'node:net'
 import { test } from 'node:test'
 import * as sdk from './index.ts'
 import { Atoll, AtollError, Sandbox } from './index.ts'
@@ -85,6 +87,16 @@ test('errors: what is no answer of Atoll, an unknown code and a server that is n
   await assert.rejects(client.json('GET', '/'), sdk.UnexpectedAnswerError)
   const nobody = new Atoll({ url: 'http://127.0.0.1:9', retries: 0 })
   await assert.rejects(nobody.json('GET', '/'), /cannot be reached/)
+  const closed = createServer().listen(0, '127.0.0.1')
+  await once(closed, 'listening')
+  const { port } = closed.address() as AddressInfo
+  await new Promise((resolve) => closed.close(resolve))
+  const refused = new Atoll({ url: `http://127.0.0.1:${port}`, retries: 0 })
+  await assert.rejects(refused.json('GET', '/'), /cannot be reached: nothing listens there \(ECONNREFUSED\)$/)
+  await assert.rejects(new sdk.Files(refused, '/api/sandboxes/sb-x').upload('/none', '/x'), {
+    name: 'AtollError',
+    message: 'the upload was not begun: /none on this machine: there is no such file or folder',
+  })
   assert.throws(() => new Atoll({ url: 'ftp://x' }), TypeError)
   assert.throws(() => new Atoll({ url: 'no url' }), TypeError)
 })

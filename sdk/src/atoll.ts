@@ -1,4 +1,5 @@
 import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
+import { connectionReason } from './reasons.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
@@ -221,7 +222,7 @@ export class Atoll {
         const message = `${method} ${path} was not answered within ${requestTimeoutMs} ms (requestTimeoutMs)`
         throw new RequestTimeoutError(message, { cause: error })
       }
-      throw new ConnectionError(`${this.url} cannot be reached: ${reasonOf(error)}`, { cause: error })
+      throw new ConnectionError(`${this.url} cannot be reached: ${connectionReason(error)}`, { cause: error })
     } finally {
       clearTimeout(timer)
     }
@@ -264,13 +265,4 @@ async function jsonOf<Answer>(response: Response, request: string): Promise<Answ
 function environment(name: string): string | undefined {
   const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } }
   return process?.env?.[name] || undefined
-}
-
-/** `fetch` of Node says `fetch failed` and has the reason as its cause. */
-function reasonOf(error: unknown): string {
-  const { cause, message } = error as Error
-  const { code, message: inner } = (cause ?? {}) as { code?: unknown; message?: unknown }
-  return [typeof inner === 'string' && inner !== '' ? inner : message, typeof code === 'string' ? `(${code})` : '']
-    .filter((part) => part !== '')
-    .join(' ')
 }

@@ -1,5 +1,6 @@
 import type { WebSocket } from 'ws'
 import { ConnectionError, errorOf } from './errors.ts'
+import { connectionReason } from './reasons.ts'
 import { Messages, type Connect } from './socket.ts'
 
 const answerBytesMax = 64 * 1024
@@ -40,7 +41,7 @@ export function opened(socket: WebSocket, address: URL): Promise<void> {
       })
     })
     socket.on('error', (cause) => {
-      reject(new ConnectionError(`${address.origin} cannot be reached: ${cause.message}`, { cause }))
+      reject(new ConnectionError(`${address.origin} cannot be reached: ${connectionReason(cause)}`, { cause }))
     })
   })
 }

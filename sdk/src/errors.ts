@@ -1,4 +1,5 @@
 import type { components } from './api.ts'
+import { fileReason } from './reasons.ts'
 
 /** The machine-readable reason of an error (`docs/use/errors.md`). */
 export type ErrorCode = components['schemas']['Error']['code']
@@ -143,11 +144,10 @@ export function makeError(code: ErrorCode, message: string, options: AtollErrorO
 
 /** The same error with what it means for the caller as its message. A fault of this machine stays without a code. */
 export function withMessage(error: unknown, message: (reason: string) => string): AtollError {
-  const reason = error instanceof Error ? error.message : String(error)
-  if (!(error instanceof AtollError)) return new AtollError(message(reason), { cause: error })
+  if (!(error instanceof AtollError)) return new AtollError(message(fileReason(error)), { cause: error })
   const { code, status, retryAfterSeconds, details } = error
   const facts = { ...(code && { code }), ...(status && { status }), ...(retryAfterSeconds && { retryAfterSeconds }) }
-  return new (error.constructor as typeof AtollError)(message(reason), { ...facts, details, cause: error })
+  return new (error.constructor as typeof AtollError)(message(error.message), { ...facts, details, cause: error })
 }
 
 /** `/api` answers `{error, code, …}`, `/v1` `{error: {type, message, code}}`. */

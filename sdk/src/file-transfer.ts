@@ -93,7 +93,9 @@ export async function downloadFile(remote: Remote, source: string, target: strin
     () => true,
   )
   const draft = isRegular ? `${target}.atoll-part` : target
-  const file = await open(draft, 'w')
+  const file = await open(draft, 'w').catch((error: unknown) => {
+    throw withMessage(error, (reason) => `the download to ${target} was not begun: ${reason}`)
+  })
   const receiving = { source, file, size, bytes: 0 }
   try {
     await receive(remote, receiving)

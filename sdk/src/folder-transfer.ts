@@ -1,11 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir } from 'node:fs/promises'
 import { spawnCommand } from './command.ts'
 import { AtollError, withMessage } from './errors.ts'
 import { findArguments, Ignore } from './ignore.ts'
 import type { Process } from './process.ts'
 import { nameOf, type Remote } from './transfer.ts'
+import { unpackArchive } from './unpack.ts'
 
 /** A `tar` whose reader or writer here is gone ends soon. */
 const disconnectSeconds = 30
@@ -110,23 +110,19 @@ export async function downloadNames(
 }
 
 async function unpackHere(from: Remote, archive: AsyncIterable<Uint8Array>, target: string): Promise<void> {
-  await mkdir(target, { recursive: true })
-  // As root, tar would also restore set-user-ID bits.
-  const tar = localTar(['--no-same-permissions', '-xof', '-', '-C', target], 'write')
   let bytes = 0
-  try {
+  const counted = async function* () {
     for await (const data of archive) {
-      await feed(tar, data)
+      yield data
       bytes += data.length
       from.onProgress?.({ bytes })
     }
-    tar.stdin?.end()
-    await ended(tar)
+  }
+  try {
+    await unpackArchive(counted(), target)
   } catch (error) {
     from.signal?.throwIfAborted()
     throw withMessage(error, (reason) => `the download was not completed: ${reason}; ${target} is left incomplete`)
-  } finally {
-    tar.kill()
   }
 }
 
@@ -183,12 +179,11 @@ interface LocalTar extends ChildProcess {
   said: string
 }
 
-function localTar(argv: readonly string[], purpose: 'read' | 'list' | 'write'): LocalTar {
+function localTar(argv: readonly string[], purpose: 'read' | 'list'): LocalTar {
   const input = purpose === 'read' ? 'ignore' : 'pipe'
-  const output = purpose === 'write' ? 'ignore' : 'pipe'
   // On macOS tar would add files of its own.
   const env = { ...process.env, COPYFILE_DISABLE: '1' }
-  const tar = Object.assign(spawn('tar', argv, { stdio: [input, output, 'pipe'], env }), { said: '' })
+  const tar = Object.assign(spawn('tar', argv, { stdio: [input, 'pipe', 'pipe'], env }), { said: '' })
   tar.stderr?.on('data', (chunk: Buffer) => {
     tar.said = (tar.said + chunk.toString()).slice(-errorCharactersMax)
   })

@@ -1,13 +1,16 @@
 import { stat } from 'node:fs/promises'
 import { runCommand } from './command.ts'
+import { withMessage } from './errors.ts'
 import { copyFile, downloadFile, uploadFile } from './file-transfer.ts'
 import { copyFolder, downloadFolder, readTar, uploadFolder, writeTar } from './folder-transfer.ts'
 import type { Remote, Transfer } from './transfer.ts'
 
 export const transferInNode: Transfer = {
   async upload(remote, local, target) {
-    const isFolder = (await stat(local)).isDirectory()
-    await (isFolder ? uploadFolder : uploadFile)(remote, local, target)
+    const found = await stat(local).catch((error: unknown) => {
+      throw withMessage(error, (reason) => `the upload was not begun: ${reason}`)
+    })
+    await (found.isDirectory() ? uploadFolder : uploadFile)(remote, local, target)
   },
 
   async download(remote, source, local) {

@@ -72,7 +72,7 @@ for (const [version, path] of [
     const all = await examples()
     assert.deepEqual(
       all.map(([name]) => name),
-      ['sandbox.mjs', 'names.mjs', 'image.mjs', 'fork.mjs', 'volume.mjs', 'session.mjs', 'events.mjs'],
+      ['sandbox.mjs', 'names.mjs', 'files.mjs', 'image.mjs', 'fork.mjs', 'volume.mjs', 'session.mjs', 'events.mjs'],
     )
     const said: Record<string, string> = {}
     for (const [name, script] of all) {
@@ -83,6 +83,7 @@ for (const [version, path] of [
     }
     assert.match(said['sandbox.mjs'] ?? '', /^42 0\nhello\nstdout 1[^]*3\nhttp:\/\/sb-\w+-p3000\.preview\.localhost/)
     assert.equal(said['names.mjs'], 'default\ntrue\nweb\n')
+    assert.equal(said['files.mjs'], 'file 9 false\nSOME TEXT\n')
     assert.match(said['image.mjs'] ?? '', /^building 1 steps [^]*\nprepared\n$/)
     assert.equal(said['fork.mjs'], 'prepared\n'.repeat(3))
     assert.match(said['session.mjs'] ?? '', /^http:\/\/sb-/)
