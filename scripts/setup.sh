@@ -31,7 +31,7 @@ for argument in "$@"; do
 done
 
 cd "$ATOLL_ROOT"
-for part in steps images packages node-modules rust base-image scratch-image agent criu; do
+for part in steps images packages node-modules rust base-image scratch-image agent sdk criu; do
   # shellcheck source=/dev/null
   source "$ATOLL_ROOT/scripts/setup/$part.sh"
 done
@@ -52,6 +52,7 @@ step 'Host helper' install_crate hostd
 step 'Base image' install_base_image
 step 'Empty image' install_scratch_image
 step 'Agent' install_agent
+step 'SDK' install_sdk
 step 'CRIU' install_criu
 finish_steps
 

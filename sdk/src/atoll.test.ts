@@ -86,13 +86,21 @@ test('errors: what is no answer of Atoll, an unknown code and a server that is n
   const { client } = await fakeServer(t, [(_asked, response) => response.end('<html>')])
   await assert.rejects(client.json('GET', '/'), sdk.UnexpectedAnswerError)
   const nobody = new Atoll({ url: 'http://127.0.0.1:9', retries: 0 })
-  await assert.rejects(nobody.json('GET', '/'), /cannot be reached/)
+  await assert.rejects(
+    nobody.json('GET', '/'),
+    /^ConnectionError: http:\/\/127\.0\.0\.1:9 cannot be reached: no server may have that port$/,
+  )
+  const nameless = new Atoll({ url: 'http://nobody.invalid', retries: 0 })
+  await assert.rejects(nameless.json('GET', '/'), /there is no machine of that name|cannot be looked up now/)
+  const { client: plain } = await fakeServer(t, [(_asked, response) => response.end()])
+  const asTls = new Atoll({ url: plain.url.replace('http:', 'https:'), retries: 0 })
+  await assert.rejects(asTls.json('GET', '/'), /speaks no TLS/)
   const closed = createServer().listen(0, '127.0.0.1')
   await once(closed, 'listening')
   const { port } = closed.address() as AddressInfo
   await new Promise((resolve) => closed.close(resolve))
   const refused = new Atoll({ url: `http://127.0.0.1:${port}`, retries: 0 })
-  await assert.rejects(refused.json('GET', '/'), /cannot be reached: nothing listens there \(ECONNREFUSED\)$/)
+  await assert.rejects(refused.json('GET', '/'), /cannot be reached: nothing listens there$/)
   await assert.rejects(new sdk.Files(refused, '/api/sandboxes/sb-x').upload('/none', '/x'), {
     name: 'AtollError',
     message: 'the upload was not begun: /none on this machine: there is no such file or folder',

@@ -1,3 +1,4 @@
+import type { Fetch } from './globals.ts'
 import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
 import { connectionReason } from './reasons.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
@@ -25,7 +26,7 @@ export interface AtollOptions {
    */
   onIgnored?: (names: string[], request: string) => void
   /** Replaces the global `fetch`. */
-  fetch?: typeof fetch
+  fetch?: Fetch
 }
 
 /** Options that every call takes. */
@@ -73,7 +74,7 @@ export class Atoll {
   readonly #requestTimeoutMs: number
   readonly #retries: number
   readonly #onIgnored: (names: string[], request: string) => void
-  readonly #fetch: typeof fetch
+  readonly #fetch: Fetch
 
   /** Throws `TypeError` for an invalid URL. */
   constructor(options: AtollOptions = {}) {
@@ -156,6 +157,16 @@ export class Atoll {
    */
   async open(method: string, path: string, call: Call = {}): Promise<Response> {
     return await this.#attempts(method, path, call, async (response) => response)
+  }
+
+  /** Sends one request as it is, and returns its answer whatever its status. Throws {@link ConnectionError}, and the reason of its signal. */
+  async send(path: string, init: RequestInit): Promise<Response> {
+    try {
+      return await this.#fetch(new URL(this.url + path), init)
+    } catch (error) {
+      init.signal?.throwIfAborted()
+      throw new ConnectionError(`${this.url} cannot be reached: ${connectionReason(error)}`, { cause: error })
+    }
   }
 
   async #attempts<Result>(

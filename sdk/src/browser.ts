@@ -14,8 +14,10 @@ export {
   type SignOptions,
   type WatchOptions,
 } from './files.ts'
+export type { Fetch } from './globals.ts'
 export { Image, type BuildEvent, type BuildOptions } from './image.ts'
 export type { LogOptions } from './log.ts'
+export type { WaitForPortOptions } from './ports.ts'
 export { Process, type Output } from './process.ts'
 export {
   Sandbox,

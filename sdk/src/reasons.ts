@@ -13,18 +13,35 @@ const ofFiles: Record<string, string> = {
   EROFS: 'the file system is read-only',
 }
 
-const ofConnections: Record<string, string> = {
-  EAI_AGAIN: 'the name cannot be looked up now',
+const closed = 'the connection was closed from the other side'
+const unknownAuthority = 'its certificate is of an authority that is not known here'
+
+/** Why a server cannot be reached, by the codes of the system, of TLS and of Node's `fetch`. */
+const reasons: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'nothing listens there',
-  ECONNRESET: 'the connection was closed from the other side',
+  ECONNRESET: closed,
+  EPIPE: closed,
+  UND_ERR_SOCKET: closed,
+  ETIMEDOUT: 'no connection came about in time',
+  UND_ERR_CONNECT_TIMEOUT: 'no connection came about in time',
+  UND_ERR_HEADERS_TIMEOUT: 'no answer came',
+  UND_ERR_BODY_TIMEOUT: 'the answer stopped on its way',
   EHOSTUNREACH: 'there is no way to that machine',
   ENETUNREACH: 'there is no way to that network',
   ENOTFOUND: 'there is no machine of that name',
-  EPIPE: 'the connection was closed from the other side',
-  ETIMEDOUT: 'no answer came in time',
-  UND_ERR_CONNECT_TIMEOUT: 'no answer came in time',
-  UND_ERR_SOCKET: 'the connection was closed from the other side',
+  EAI_AGAIN: 'its name cannot be looked up now',
+  EPROTO: 'what listens there speaks no TLS: is its URL http and not https?',
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+  CERT_NOT_YET_VALID: 'its certificate is not valid yet',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is signed by itself',
+  SELF_SIGNED_CERT_IN_CHAIN: unknownAuthority,
+  UNABLE_TO_GET_ISSUER_CERT: unknownAuthority,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: unknownAuthority,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: unknownAuthority,
+  ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
 }
+
+const chainMax = 8
 
 interface SystemError {
   code?: unknown
@@ -41,11 +58,21 @@ export function fileReason(error: unknown): string {
   return typeof shown === 'string' ? `${shown} on this machine: ${why}` : `a file of this machine: ${why}`
 }
 
-/** Why a connection failed. `fetch` of Node says `fetch failed` and has the reason as its cause; of several addresses the first counts. */
+/** A plain sentence for the error of a connection. `fetch` of Node says `fetch failed`, and what lies under it has the code. */
 export function connectionReason(error: unknown): string {
-  const { cause, message, errors } = error as Error & { errors?: readonly unknown[] }
-  if (cause instanceof Error) return connectionReason(cause)
-  const { code } = error as SystemError
-  if (typeof code !== 'string') return errors?.[0] instanceof Error ? connectionReason(errors[0]) : message
-  return `${ofConnections[code] ?? (message === '' ? 'it failed' : message)} (${code})`
+  let deepest = ''
+  for (let next = error, depth = 0; next instanceof Error && depth < chainMax; depth += 1) {
+    const { code } = next as { code?: unknown }
+    if (typeof code === 'string') {
+      if (code.startsWith('HPE_')) return 'what listens there speaks no HTTP'
+      if (code.startsWith('ERR_SSL_')) return reasons['EPROTO'] ?? code
+      if (Object.hasOwn(reasons, code)) return reasons[code] ?? code
+    }
+    if (next.message === 'bad port') return 'no server may have that port'
+    if (next.message.includes('redirect')) return 'it sends on to another address: name that one'
+    deepest = `${next.message}${typeof code === 'string' ? ` (${code})` : ''}`
+    // Several addresses were tried.
+    next = next instanceof AggregateError && next.cause === undefined ? next.errors[0] : next.cause
+  }
+  return deepest === '' ? 'the connection failed' : deepest
 }

@@ -5,6 +5,7 @@ import { AtollError, makeError, type ErrorCode } from './errors.ts'
 import { type FollowedResult, runCommand, type RunOptions, spawnCommand, type SpawnOptions } from './command.ts'
 import { Files } from './files.ts'
 import { pagesOf } from './pages.ts'
+import { fetchPort, waitForPort, type WaitForPortOptions } from './ports.ts'
 import { Process } from './process.ts'
 import { pause } from './retry.ts'
 import { Terminal, type TerminalSize } from './terminal.ts'
@@ -282,6 +283,21 @@ export class Sandbox implements AsyncDisposable {
   /** The ports on which its servers listen, with their URLs. */
   async ports(options: RequestOptions = {}): Promise<ListeningPort[]> {
     return await this.#client.json('GET', `${this.#path}/ports`, options)
+  }
+
+  /** Waits until a server listens on a port. Throws `RequestTimeoutError` when none does in time. */
+  async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<ListeningPort> {
+    return await waitForPort((request) => this.ports(request), port, options)
+  }
+
+  /**
+   * Asks a server in the sandbox, from any program: with the key of the client, which the server does not see, and without the names of
+   * previews. `path` has the query. It takes what `fetch` takes and returns what that returns; only redirections to another server are
+   * returned and not followed. An error of Atoll is thrown, such as `NothingListeningError`; an error status of the server is its answer.
+   */
+  async fetch(port: number, path: string, init: RequestInit = {}): Promise<Response> {
+    const hosts = [new URL(this.url(port)).host, new URL(this.#client.url).host]
+    return await fetchPort({ client: this.#client, path: this.#path, port, hosts }, path, init)
   }
 
   /** The preview URL of a port. */

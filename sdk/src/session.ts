@@ -148,6 +148,12 @@ export class Session {
     return await this.#client.json('GET', this.#path, options)
   }
 
+  /** What the agent has said in the newest turn that has ended; undefined before the first. Of an answer that is too long, its beginning. */
+  async text(options: RequestOptions = {}): Promise<string | undefined> {
+    const { messages } = await this.info(options)
+    return messages.findLast(({ role }) => role === 'assistant')?.content
+  }
+
   /** Returns at once; messages to a working agent wait in their order. */
   async send(message: string, options: RequestOptions = {}): Promise<SessionInfo> {
     const json = { message, user_id: this.userId }

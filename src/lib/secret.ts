@@ -15,14 +15,16 @@ export function equalSecrets(a: string, b: string): boolean {
   return timingSafeEqual(hash('sha256', a, 'buffer'), hash('sha256', b, 'buffer'))
 }
 
-/** The prefix of API keys and preview tokens. */
-export const credentialPrefix = 'atoll_'
+/** The prefix of API keys. */
+export const apiKeyPrefix = 'atoll_'
+/** The prefix of preview tokens. They are given to visitors, so that nobody may take a key for one. */
+export const previewTokenPrefix = 'pvt_'
 
-const made = new RegExp(`^${credentialPrefix}[A-Za-z0-9_-]{40,}$`)
+const made = new RegExp(`^(?:${apiKeyPrefix}|${previewTokenPrefix})[A-Za-z0-9_-]{40,}$`)
 const sessionToken = /^st\.[a-z]+\.[0-9a-z]+\.session_[a-z0-9]+\.[A-Za-z0-9_-]{43}$/
 
 /** No text that looks like a credential is shorter. */
-export const credentialLengthMin = credentialPrefix.length + 40
+export const credentialLengthMin = previewTokenPrefix.length + 40
 
 /**
  * Whether a text has the form of an API key, a preview token or a session token, of any server and also when expired. No other text is

@@ -1,8 +1,20 @@
-import type { IncomingHttpHeaders } from 'node:http'
-import { credentialLengthMin, credentialPrefix, looksLikeCredential, hasHash, sha256 } from '../lib/secret.ts'
+import {
+  apiKeyPrefix,
+  credentialLengthMin,
+  hasHash,
+  looksLikeCredential,
+  previewTokenPrefix,
+  sha256,
+} from '../lib/secret.ts'
 import { withoutItems } from './items.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 
+/**
+ * Cookies of visitors who have shown a preview's token. `__Host-`: a browser takes it only over TLS, for one host and all paths (RFC 6265bis
+ * § 4.1.3.2).
+ */
+export const cookieNames = { plain: 'atoll-preview', tls: '__Host-atoll-preview' } as const
+const ownCookie = /^\s*(?:__Host-)?atoll-preview\s*(?:=|$)/
 /** Query parameters in which the API takes a key or a token. */
 const keyParameters = new Set(['api_key', 'token'])
 /** Length of the shortest parameter with a value. */
@@ -23,11 +35,8 @@ export class Credentials {
   }
 
   /** A URL, absolute or not, without credentials in its query. Other parameters stay byte for byte. */
-  strippedUrl(url: string): string {
-    const [, path = '', query, fragment = ''] = /^([^?#]*)(?:\?([^#]*))?(#.*)?$/s.exec(url) ?? []
-    if (query === undefined) return url
-    const kept = withoutItems(query, '&', parameterLengthMin, (parameter) => this.#isCredentialParameter(parameter))
-    return `${path}${kept === undefined ? '' : `?${kept}`}${fragment}`
+  strippedUrl(url: string, target: PreviewTarget): string {
+    return withoutParameters(url, (parameter) => this.#isCredentialParameter(parameter, target))
   }
 
   /** The rest of a header's value, or undefined to remove the header. `name` is in lower case. */
@@ -41,9 +50,9 @@ export class Credentials {
       case 'authorization':
         return this.#isCredential(text) || isTokenOf(target, text) ? undefined : value
       case 'referer':
-        return this.strippedUrl(value)
+        return this.strippedUrl(value, target)
       case 'cookie':
-        return strippedList(value, ';', (pair) => pair.slice(pair.indexOf('=') + 1))
+        return strippedList(withoutOwnCookies(value), ';', (pair) => pair.slice(pair.indexOf('=') + 1))
       case 'sec-websocket-protocol':
         return strippedList(value, ',', (protocol) => protocol)
       default:
@@ -51,22 +60,45 @@ export class Credentials {
     }
   }
 
-  #isCredentialParameter(parameter: string): boolean {
+  #isCredentialParameter(parameter: string, target: PreviewTarget): boolean {
     const end = parameter.indexOf('=')
     // Most are neither, and a query can have thousands of them.
     if (end === -1) return false
     const value = parameter.slice(end + 1)
     if (!keyParameters.has(plainDecoded(parameter.slice(0, end)))) return looksLikeCredential(plainDecoded(value))
-    // The API takes badly encoded text as it is, and a plus may be a space.
-    const readings = value.includes('+') ? [value, value.replaceAll('+', ' ')] : [value]
-    return readings.some((reading) => this.#isCredential(decoded(reading)))
+    return readingsOf(value).some((reading) => this.#isCredential(reading) || isTokenOf(target, reading))
   }
 
   /** For places where the API takes a credential: there the prefix alone shows that a key was meant, even a mistyped one. */
   #isCredential(text: string): boolean {
-    if (text.toLowerCase().startsWith(credentialPrefix) || looksLikeCredential(text)) return true
+    const lower = text.toLowerCase()
+    if (lower.startsWith(apiKeyPrefix) || lower.startsWith(previewTokenPrefix) || looksLikeCredential(text)) return true
     return this.#keyHashes.has(sha256(text))
   }
+}
+
+function withoutParameters(url: string, isDropped: (parameter: string) => boolean): string {
+  const [, path = '', query, fragment = ''] = /^([^?#]*)(?:\?([^#]*))?(#.*)?$/s.exec(url) ?? []
+  if (query === undefined) return url
+  const kept = withoutItems(query, '&', parameterLengthMin, isDropped)
+  return `${path}${kept === undefined ? '' : `?${kept}`}${fragment}`
+}
+
+/** The API takes badly encoded text as it is, and a plus may be a space. */
+function readingsOf(value: string): string[] {
+  return (value.includes('+') ? [value, value.replaceAll('+', ' ')] : [value]).map(decoded)
+}
+
+/** Whether a parameter of a query is `token=` with the token of this hash. */
+export function isTokenParameter(parameter: string, tokenHash: string): boolean {
+  const end = parameter.indexOf('=')
+  if (end === -1 || plainDecoded(parameter.slice(0, end)) !== 'token') return false
+  return readingsOf(parameter.slice(end + 1)).some((reading) => hasHash(reading, tokenHash))
+}
+
+/** A URL without the token of this hash in its query. */
+export function withoutToken(url: string, tokenHash: string): string {
+  return withoutParameters(url, (parameter) => isTokenParameter(parameter, tokenHash))
 }
 
 /** Whether a text is the token of a preview or of its sandbox. */
@@ -88,17 +120,21 @@ function decoded(text: string): string {
   }
 }
 
+/** Without the cookies of the proxy. */
+function withoutOwnCookies(value: string): string | undefined {
+  const kept = withoutItems(value, ';', cookieNames.plain.length, (pair) => ownCookie.test(pair))
+  return kept === value ? value : kept?.trim()
+}
+
 /** A list without items that look like credentials, or undefined when none is left. */
-function strippedList(value: string, separator: string, textOf: (item: string) => string): string | undefined {
+function strippedList(
+  value: string | undefined,
+  separator: string,
+  textOf: (item: string) => string,
+): string | undefined {
+  if (value === undefined) return undefined
   const isCredential = (item: string) => looksLikeCredential(plainDecoded(textOf(item).trim().replaceAll('"', '')))
   // An item with a credential, encoded or not, is at least this long.
   const kept = withoutItems(value, separator, credentialLengthMin, isCredential)
   return kept === value ? value : kept?.trim()
-}
-
-/** Whether a request has the token of its preview, if that needs one. Compares in constant time and does not wake the sandbox. */
-export function hasToken({ tokenHash }: PreviewTarget, headers: IncomingHttpHeaders): boolean {
-  if (tokenHash === undefined) return true
-  const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]
-  return [bearer, headers['x-oc-preview-token']].some((token) => typeof token === 'string' && hasHash(token, tokenHash))
 }

@@ -17,8 +17,9 @@ export const stopped: PreviewError = {
 export const wrongToken: PreviewError = {
   code: 'unauthorized',
   message: 'This preview needs a token',
-  advice: 'Send it as "Authorization: Bearer …" or as "X-OC-Preview-Token". The owner of the sandbox has it.',
+  advice: 'The owner of the sandbox has it. Programs send it as "Authorization: Bearer …" or as "X-OC-Preview-Token".',
   headers: { 'www-authenticate': 'Bearer' },
+  asksForToken: true,
 }
 export const badAnswer: PreviewError = {
   code: 'nothing_listening',
@@ -140,6 +141,10 @@ export interface PreviewError {
   headers?: Record<string, string>
   /** The page reloads itself, since the error may pass. */
   reloads?: boolean
+  /** The page has a form for the token. */
+  asksForToken?: boolean
+  /** Answers with a page whatever the method: a person has sent the form. */
+  isPage?: boolean
 }
 
 /** Answers with an error: a page for browsers, JSON for programs. */
@@ -149,7 +154,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     return
   }
   const { code, message, headers = {} } = error
-  const isPage = isForPerson(request)
+  const isPage = error.isPage ?? isForPerson(request)
   const body = isPage ? page(error) : `${JSON.stringify({ error: message, code })}\n`
   response.writeHead(statusOf[code], {
     ...headers,
@@ -157,7 +162,9 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     'content-length': String(Buffer.byteLength(body)),
     'cache-control': 'no-store',
     vary: 'accept',
-    ...(isPage ? { 'content-security-policy': pagePolicy } : {}),
+    ...(isPage ? { 'content-security-policy': error.asksForToken ? formPolicy : pagePolicy } : {}),
+    // A stricter policy would hide the origin of the form.
+    ...(error.asksForToken ? { 'referrer-policy': 'same-origin' } : {}),
     // The unread rest of the body must not be parsed as the next request.
     ...(request.complete ? {} : { connection: 'close' }),
   })
@@ -177,11 +184,11 @@ export function errorText({ code, message, headers = {} }: PreviewError): string
 }
 
 /** Browsers accept HTML when a person navigates; scripts and programs do not. */
-function isForPerson({ method, headers }: IncomingMessage): boolean {
+export function isForPerson({ method, headers }: IncomingMessage): boolean {
   return (method === 'GET' || method === 'HEAD') && (headers.accept ?? '').includes('text/html')
 }
 
-function page({ code, message, advice, reloads }: PreviewError): string {
+function page({ code, message, advice, reloads, asksForToken }: PreviewError): string {
   const statusCode = statusOf[code]
   const note = reloads ? '<p class="wait" role="status"><i></i>This page reloads by itself.</p>' : ''
   return htmlPage({
@@ -189,10 +196,17 @@ function page({ code, message, advice, reloads }: PreviewError): string {
     head: reloads ? `<meta http-equiv="refresh" content="${reloadSeconds}">` : '',
     style,
     body: `<main><p class="status">${statusCode} ${STATUS_CODES[statusCode] ?? ''}</p>
-<h1>${escapeHtml(message)}.</h1>${advice === undefined ? '' : `<p>${escapeHtml(advice)}</p>`}${note}
+<h1>${escapeHtml(message)}.</h1>${asksForToken ? form : ''}${advice === undefined ? '' : `<p>${escapeHtml(advice)}</p>`}${note}
 <footer>Atoll preview</footer></main>`,
   })
 }
+
+/** The field of the form that has the token. */
+export const tokenField = 'atoll-preview-token'
+const formPolicy = pagePolicy.replace("form-action 'none'", "form-action 'self'")
+/** It is sent to the page that it stands in for, whatever that is. */
+const form = `<form method="post"><label for="token">Token</label>
+<div><input id="token" name="${tokenField}" type="password" maxlength="512" autocomplete="off" required autofocus><button>Open</button></div></form>`
 
 const style = `
 body{min-height:100vh;display:grid;place-items:center;padding:1.5rem}
@@ -203,5 +217,12 @@ p{margin:0 0 1rem;color:var(--soft)}
 .wait{display:flex;align-items:center;gap:.6rem;padding:.6rem .8rem;background:var(--panel);border:1px solid var(--line);border-radius:.5rem}
 .wait i{flex:none;width:.6rem;height:.6rem;border-radius:50%;background:var(--accent);animation:wait 1.2s ease-in-out infinite alternate}
 @keyframes wait{from{opacity:.25}}
+form{margin:0 0 1.2rem}
+label{display:block;margin:0 0 .3rem;font-weight:600}
+form div{display:flex;gap:.5rem}
+input,button{padding:.55rem .75rem;border:1px solid var(--line);border-radius:.5rem;font:inherit}
+input{flex:1;min-width:0;background:var(--panel);color:inherit;font-family:ui-monospace,Menlo,Consolas,monospace}
+button{border-color:var(--accent);background:var(--accent);color:var(--paper);font-weight:600;cursor:pointer}
+input:focus-visible,button:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
 @media(prefers-reduced-motion:reduce){.wait i{animation:none}}
 footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);color:var(--soft);font-size:.85rem}`

@@ -48,7 +48,15 @@ function endToEnd(message: IncomingMessage, rewrite: Rewrite): string[] {
 
 /** Whether a trusted proxy received the request over TLS. */
 export function cameOverTls(request: IncomingMessage, isTrusted: (address: string) => boolean): boolean {
-  return isTrusted(request.socket.remoteAddress ?? '') && request.headers['x-forwarded-proto'] === 'https'
+  return (
+    isTrusted(request.socket.remoteAddress ?? '') && forwardedProto(request.headers['x-forwarded-proto']) === 'https'
+  )
+}
+
+/** Some proxies name the scheme of a WebSocket. A server inside must see the same of a page and of its WebSocket. */
+function forwardedProto(value: string | string[] | undefined): string | undefined {
+  if (typeof value !== 'string') return undefined
+  return value === 'wss' ? 'https' : value === 'ws' ? 'http' : value
 }
 
 /** The headers that enter the sandbox: the request's own and `X-Forwarded-*`. `framing` adds the end of the body. */
@@ -71,7 +79,7 @@ export function requestHeaders(
     'X-Forwarded-Host',
     before('x-forwarded-host') ?? request.headers.host ?? '',
     'X-Forwarded-Proto',
-    before('x-forwarded-proto') ?? 'http',
+    forwardedProto(before('x-forwarded-proto')) ?? 'http',
   ]
 }
 

@@ -7,7 +7,7 @@ import { statusOf } from '../lib/error-status.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates, type Edge } from './certificates.ts'
-import { Credentials, hasToken } from './credentials.ts'
+import { Credentials } from './credentials.ts'
 import { internalError, sendError, stopped, unknownHost, wrongToken, type PreviewError } from './errors.ts'
 import { addressList, answerHeaders, cameOverTls, hasBody, portAnswerHeaders, requestHeaders } from './headers.ts'
 import { PreviewHosts, readHost } from './host.ts'
@@ -15,6 +15,7 @@ import { PreviewAgent } from './pool.ts'
 import { forward } from './proxy.ts'
 import { onceBodyOver } from './request-body.ts'
 import { carryUpgrade, sendUpgradeError } from './upgrade.ts'
+import { Visitors } from './visitors.ts'
 
 export interface PreviewProxyOptions {
   previews: PreviewService
@@ -28,6 +29,8 @@ export interface PreviewProxyOptions {
   trustProxy?: boolean | readonly string[]
   /** SHA-256 in hex of API keys that an operator chose. Generated keys are recognised by their prefix. */
   apiKeyHashes?: readonly string[]
+  /** Of this server: cookies of visitors are made with it. */
+  signingSecret: string
   /** The TLS proxy in front; absent without one. */
   edge?: Edge
   log: Log
@@ -57,6 +60,10 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     ...defined({ edge: options.edge }),
   })
   const credentials = new Credentials(options.apiKeyHashes)
+  const visitors = new Visitors({
+    secret: options.signingSecret,
+    isTls: (request) => options.edge !== undefined || cameOverTls(request, isTrusted),
+  })
   const dial = (target: PreviewTarget) => previews.dial(target)
   const agent = new PreviewAgent(dial)
   const upgraded = new Set<Duplex>()
@@ -67,31 +74,36 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     if (event.type === 'sandbox_changed' && event.status !== 'running') agent.drop(event.sandboxId)
   })
 
-  /** The preview that a request may use, or the error that answers it. */
-  const authorise = async (request: IncomingMessage): Promise<PreviewError | { target: PreviewTarget }> => {
+  /** The preview of a request, or the error that answers it. */
+  const find = async (request: IncomingMessage): Promise<PreviewError | { target: PreviewTarget }> => {
     const hostname = readHost(request.headers.host)
     const target = await hosts.find(hostname)
     if (hostname === undefined || target === undefined) return unknownHost
     if (target.awaitsCertificate && cameOverTls(request, isTrusted)) certificates.served(hostname)
     if (target.sandbox.status === 'stopped') return stopped
-    return hasToken(target, request.headers) ? { target } : wrongToken
+    return { target }
   }
 
   /** The path and headers that enter the sandbox. */
   const headFor = (target: PreviewTarget, request: IncomingMessage) => ({
-    path: credentials.strippedUrl(request.url ?? '/'),
+    path: credentials.strippedUrl(request.url ?? '/', target),
     headers: requestHeaders(request, (name, value) => credentials.strippedHeader(name, value, target), isTrusted),
   })
 
   const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const result = await authorise(request)
+    const result = await find(request)
     if ('code' in result) {
       sendError(request, response, result)
       return
     }
+    const { target } = result
+    if (await visitors.takeToken(target, request, response)) return
+    if (!visitors.isAllowed(target, request)) {
+      sendError(request, response, wrongToken)
+      return
+    }
     // The client left while the name was looked up: do not wake the sandbox.
     if (response.destroyed) return
-    const { target } = result
     const release = previews.keepAlive(target.sandbox.id)
     // The rest of a body may follow its answer into the sandbox.
     response.once('close', () => (hasBody(request) ? onceBodyOver(request, release) : release()))
@@ -100,7 +112,8 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
   }
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
-    const result = await authorise(request)
+    const found = await find(request)
+    const result = 'code' in found || visitors.isAllowed(found.target, request) ? found : wrongToken
     if ('code' in result) {
       answered(statusOf[result.code])
       sendUpgradeError(socket, result)
@@ -154,7 +167,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
           if (response.headersSent) response.destroy()
           reject(isServiceError(cause) ? cause : new ServiceError(code, message))
         }
-        const inside = { path: credentials.strippedUrl(path), headers }
+        const inside = { path: credentials.strippedUrl(path, target), headers }
         forward({ request, response, target, ...inside, headersBack: portAnswerHeaders, refuse, agent, log })
       })
     },

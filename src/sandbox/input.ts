@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import { bytesOfPath } from '../lib/byte-path.ts'
 import { nameFault } from '../lib/resource-name.ts'
-import { credentialPrefix } from '../lib/secret.ts'
+import { previewTokenPrefix } from '../lib/secret.ts'
 import type { SignatureFault } from '../lib/signed-url.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { SandboxLimits } from './quota.ts'
@@ -116,7 +116,7 @@ const tokenLengthMax = 512
 /** The token of a preview: the caller's, or a random one of 256 bits. */
 export function previewToken(auth: PreviewAuth, field: string, creation?: Creation): string {
   if (auth.token === undefined || auth.token === 'auto') {
-    return `${credentialPrefix}${creation?.secret('preview token') ?? randomBytes(32).toString('base64url')}`
+    return `${previewTokenPrefix}${creation?.secret('preview token') ?? randomBytes(32).toString('base64url')}`
   }
   const { length } = auth.token
   assertInput(

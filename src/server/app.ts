@@ -1,5 +1,6 @@
 import { mkdir } from 'node:fs/promises'
 import { hostname } from 'node:os'
+import { fileURLToPath } from 'node:url'
 import type { Logger } from 'pino'
 import { actingAsServer, LogStreams } from '../events/index.ts'
 import { createInProcessBus } from '../events/in-process-bus.ts'
@@ -220,6 +221,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
         apiHosts: config.apiHosts,
         ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
         trustProxy: config.trustProxy,
+        signingSecret: secret,
         // A key configured for an earlier start included: it is valid until another one replaces it.
         apiKeyHashes: [
           ...(config.apiKey === undefined ? [] : [sha256(config.apiKey)]),
@@ -238,6 +240,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
         previewUrl: config.previewUrl.origin,
         region: config.region,
         workerId: hostname(),
+        sdkPackage: fileURLToPath(new URL(`../../sdk/packed/atoll-sdk-${ownVersion()}.tgz`, import.meta.url)),
         trustProxy: config.trustProxy,
         limits: { requestsPerSecond, requestBurst: requestsPerSecond * 2, ...config.limits.http },
       },

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { link, open, readFile, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { newId } from '../lib/id.ts'
-import { credentialPrefix, sha256 } from '../lib/secret.ts'
+import { apiKeyPrefix, sha256 } from '../lib/secret.ts'
 import { syncFolder } from '../lib/sync-folder.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 
@@ -23,7 +23,7 @@ export async function makeFirstApiKey(
 ): Promise<string | undefined> {
   const { id: orgId } = await organisations.defaultOrganisation()
   if ((await organisations.countApiKeys(orgId)) > 0) return undefined
-  const key = `${credentialPrefix}${randomBytes(24).toString('hex')}`
+  const key = `${apiKeyPrefix}${randomBytes(24).toString('hex')}`
   show(key)
   await insertApiKey(organisations, orgId, key)
   return key

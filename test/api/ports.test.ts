@@ -3,31 +3,34 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { WebSocket } from 'ws'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 import { exchange, type Exchange } from '../support/api-client.ts'
 import { listen } from '../support/listen.ts'
 import { usePreview } from '../support/preview-world.ts'
 
-const preview = usePreview({
-  '/echo': (request, response) => void request.pipe(response),
-  '/acting': (_request, response) => {
-    response.setHeader('Set-Cookie', ['a=1', 'b=2'])
-    response.setHeader('Clear-Site-Data', '"*"')
-    response.setHeader('Service-Worker-Allowed', '/')
-    response.setHeader('Strict-Transport-Security', 'max-age=1')
-    response.setHeader('Alt-Svc', 'h3=":443"')
-    response.setHeader('NEL', '{}')
-    response.setHeader('Access-Control-Allow-Origin', 'https://a.example')
-    response.setHeader('Access-Control-Allow-Credentials', 'true')
-    response.setHeader('Content-Security-Policy', "script-src 'unsafe-inline'")
-    response.setHeader('X-Error-Code', 'not_found')
-    response.setHeader('Location', 'http://elsewhere.example/')
-    response.setHeader('X-Own', 'kept')
-    response.writeHead(302).end()
+const preview = usePreview(
+  {
+    '/echo': (request, response) => void request.pipe(response),
+    '/acting': (_request, response) => {
+      response.setHeader('Set-Cookie', ['a=1', 'b=2'])
+      response.setHeader('Clear-Site-Data', '"*"')
+      response.setHeader('Service-Worker-Allowed', '/')
+      response.setHeader('Strict-Transport-Security', 'max-age=1')
+      response.setHeader('Alt-Svc', 'h3=":443"')
+      response.setHeader('NEL', '{}')
+      response.setHeader('Access-Control-Allow-Origin', 'https://a.example')
+      response.setHeader('Access-Control-Allow-Credentials', 'true')
+      response.setHeader('Content-Security-Policy', "script-src 'unsafe-inline'")
+      response.setHeader('X-Error-Code', 'not_found')
+      response.setHeader('Location', 'http://elsewhere.example/')
+      response.setHeader('X-Own', 'kept')
+      response.writeHead(302).end()
+    },
   },
-})
+  { limits: { tunnelsPerSandboxMax: 4 } },
+)
 
 const at = (path: string, port: number | string = preview.port) =>
   `/api/sandboxes/${preview.id}/ports/${port}/proxy${path}`
@@ -204,8 +207,8 @@ test('port: a sandbox that hibernates wakes for a request and for a tunnel, as t
   assert.deepEqual([...new Set(actors)], ['key'])
 })
 
-const tunnelAddress = (port: number) =>
-  `${preview.world.origin.replace('http', 'ws')}/api/sandboxes/${preview.id}/ports/${port}/tunnel`
+const tunnelAddress = (port: number, id = preview.id) =>
+  `${preview.world.origin.replace('http', 'ws')}/api/sandboxes/${id}/ports/${port}/tunnel`
 
 async function tunnel(port: number): Promise<WebSocket> {
   const socket = new WebSocket(tunnelAddress(port), { headers: { 'x-api-key': preview.world.api.key } })
@@ -213,11 +216,24 @@ async function tunnel(port: number): Promise<WebSocket> {
   return socket
 }
 
+/** Status and code that answer a tunnel which is not opened. */
+async function refusal(port: number, key = preview.world.api.key): Promise<unknown[]> {
+  const socket = new WebSocket(tunnelAddress(port), { headers: { 'x-api-key': key } })
+  socket.on('error', () => {})
+  const [, response] = (await once(socket, 'unexpected-response')) as [unknown, IncomingMessage]
+  socket.terminate()
+  return [response.statusCode, response.headers['x-error-code']]
+}
+
 /** A server that hands its next connection out. */
-async function serving(): Promise<{ port: number; accepted: Promise<Socket>; close(): void }> {
+async function serving(t: TestContext): Promise<{ port: number; accepted: Promise<Socket> }> {
   const server = createServer({ allowHalfOpen: true })
-  const accepted = once(server, 'connection').then(([socket]) => socket as Socket)
-  return { port: await listen(server), accepted, close: () => void server.close() }
+  const accepted = once(server, 'connection').then(([socket]) => {
+    t.after(() => (socket as Socket).destroy())
+    return socket as Socket
+  })
+  t.after(() => void server.close())
+  return { port: await listen(server), accepted }
 }
 
 /** Everything that a tunnel receives: its bytes, its texts, and its close. */
@@ -225,14 +241,14 @@ function receive(socket: WebSocket) {
   const bytes: Buffer[] = []
   const texts: string[] = []
   socket.on('message', (data: Buffer, isBinary) => void (isBinary ? bytes.push(data) : texts.push(data.toString())))
-  const close = once(socket, 'close').then(([code]) => code as number)
-  return { bytes: () => Buffer.concat(bytes), texts, close }
+  const closed = once(socket, 'close').then(([code]) => code as number)
+  return { bytes: () => Buffer.concat(bytes), texts, closed }
 }
 
-test('tunnel: bytes pass both ways, and each direction ends by itself', async () => {
-  const { port, accepted, close } = await serving()
+test('tunnel: bytes pass both ways, and each direction ends by itself', async (t) => {
+  const { port, accepted } = await serving(t)
   const socket = await tunnel(port)
-  const { bytes, texts, close: closed } = receive(socket)
+  const { bytes, texts, closed } = receive(socket)
   const inside = await accepted
   socket.send(Buffer.from('to the inside'))
   assert.equal(String((await once(inside, 'data'))[0]), 'to the inside')
@@ -246,13 +262,12 @@ test('tunnel: bytes pass both ways, and each direction ends by itself', async ()
   socket.send('{"type":"end"}')
   assert.equal(Buffer.concat((await rest) as Buffer[]).toString(), 'still open')
   assert.equal(await closed, 1000)
-  close()
 })
 
-test('tunnel: a large transfer passes whole, and a reader that is slow holds its writer up', async () => {
-  const { port, accepted, close } = await serving()
+test('tunnel: a large transfer passes whole, and a reader that is slow holds its writer up', async (t) => {
+  const { port, accepted } = await serving(t)
   const socket = await tunnel(port)
-  const { bytes, close: closed } = receive(socket)
+  const { bytes, closed } = receive(socket)
   const inside = await accepted
   const large = Buffer.alloc(64_000_000, 'abcdefg')
   socket.pause()
@@ -263,15 +278,15 @@ test('tunnel: a large transfer passes whole, and a reader that is slow holds its
   for (let from = 0; from < large.length; from += 1_000_000) socket.send(large.subarray(from, from + 1_000_000))
   socket.send('{"type":"end"}')
   const seen: Buffer[] = []
-  for await (const part of inside) seen.push(part as Buffer)
+  // The end of the iteration must not destroy what is still to be written.
+  for await (const part of inside.iterator({ destroyOnReturn: false })) seen.push(part as Buffer)
   assert.ok(Buffer.concat(seen).equals(large))
   assert.equal(await closed, 1000)
   assert.ok(bytes().equals(large))
-  close()
 })
 
-test('tunnel: what a client has sent before it leaves enters the sandbox', async () => {
-  const { port, accepted, close } = await serving()
+test('tunnel: what a client has sent before it leaves enters the sandbox', async (t) => {
+  const { port, accepted } = await serving(t)
   const socket = await tunnel(port)
   const inside = await accepted
   inside.pause()
@@ -280,47 +295,81 @@ test('tunnel: what a client has sent before it leaves enters the sandbox', async
   socket.close(1000)
   assert.equal(Buffer.concat((await inside.toArray()) as Buffer[]).length, large.length)
   inside.destroy()
-  close()
 })
 
-test('tunnel: a port without a server, a stranger and another text are refused', async () => {
-  const refusal = async (port: number, key: string) => {
-    const socket = new WebSocket(tunnelAddress(port), { headers: { 'x-api-key': key } })
-    socket.on('error', () => {})
-    const [, response] = (await once(socket, 'unexpected-response')) as [unknown, IncomingMessage]
-    socket.terminate()
-    return [response.statusCode, response.headers['x-error-code']]
-  }
-  const { api, stranger } = preview.world
-  assert.deepEqual(await refusal(1, api.key), [502, 'nothing_listening'])
-  assert.deepEqual(await refusal(0, api.key), [400, 'invalid_request'])
+test('tunnel: a port without a server, a stranger and another text are refused', async (t) => {
+  const { stranger } = preview.world
+  assert.deepEqual(await refusal(1), [502, 'nothing_listening'])
+  assert.deepEqual(await refusal(0), [400, 'invalid_request'])
   assert.deepEqual(await refusal(preview.port, stranger.key), [404, 'not_found'])
-  const { port, accepted, close } = await serving()
+  const { port, accepted } = await serving(t)
   const socket = await tunnel(port)
   const inside = await accepted
   inside.on('error', () => {})
-  const { close: closed } = receive(socket)
+  const { closed } = receive(socket)
   socket.send('hello')
   assert.equal(await closed, 1003)
   if (!inside.destroyed) await once(inside.resume().end(), 'close')
-  close()
 })
 
-test('tunnel: one ends before memory is saved, with 1012, and when its connection breaks, with 1011', async () => {
+test('tunnel: one ends before memory is saved, with 1012, and when its connection breaks, with 1011', async (t) => {
   await preview.watchingDials(async (dialled) => {
     for (const [code, cut] of [
       [1012, (stream: (typeof dialled)[number]) => stream.emit('freeze', 'checkpoint')],
       [1011, (stream: (typeof dialled)[number]) => stream.destroy(new Error('reset'))],
     ] as const) {
-      const { port, accepted, close } = await serving()
+      const { port, accepted } = await serving(t)
       const socket = await tunnel(port)
       const inside = await accepted
       inside.on('error', () => {})
-      const { close: closed } = receive(socket)
+      const { closed } = receive(socket)
       cut(dialled.at(-1)!)
       assert.equal(await closed, code)
       inside.destroy()
-      close()
     }
   })
+})
+
+test('tunnel: a sandbox has a bound of them, and one that has ended leaves its place', async (t) => {
+  const openTunnels = async () =>
+    Number(/^atoll_open_streams\{kind="tunnel"\} (\d+)$/m.exec((await preview.world.api.get('/metrics')).text)?.[1])
+  await eventually(async () => (await openTunnels()) === 0)
+  const { port } = await serving(t)
+  const sockets = await Promise.all(Array.from({ length: 4 }, () => tunnel(port)))
+  assert.equal(await openTunnels(), 4)
+  assert.deepEqual(await refusal(port), [429, 'rate_limited'])
+  for (const socket of sockets) socket.terminate()
+  await eventually(async () => (await openTunnels()) === 0)
+  ;(await tunnel(port)).terminate()
+})
+
+test('port: a request and a tunnel keep their sandbox awake while they last, and no longer', async (t) => {
+  const { world } = preview
+  const { port } = await serving(t)
+  const held: ServerResponse[] = []
+  preview.answers['/held'] = (_request, response) => void held.push(response)
+  const [idle, asked, connected] = await Promise.all(Array.from({ length: 3 }, () => world.sandbox({ timeout: 1 })))
+  const status = async (id = '') => (await world.api.get(`/api/sandboxes/${id}`)).body.status as string
+  const hibernates = (id?: string) => eventually(async () => (await status(id)) === 'hibernated')
+  const answer = exchange(`${world.origin}/api/sandboxes/${asked}/ports/${preview.port}/proxy/held`, {
+    headers: { 'x-api-key': world.api.key },
+  })
+  const socket = new WebSocket(tunnelAddress(port, connected), { headers: { 'x-api-key': world.api.key } })
+  await once(socket, 'open')
+  await eventually(() => held.length === 1)
+  await hibernates(idle)
+  assert.deepEqual([await status(asked), await status(connected)], ['running', 'running'])
+  held[0]?.end('done')
+  assert.equal((await answer).text, 'done')
+  socket.terminate()
+  await hibernates(asked)
+  await hibernates(connected)
+})
+
+test('port: the name of a sandbox stands for its id', async () => {
+  await preview.world.api.send('PATCH', `/api/sandboxes/${preview.id}`, { body: { name: 'web' } })
+  assert.equal((await ask(`/api/sandboxes/web/ports/${preview.port}/proxy/x`)).text, 'hello from /x')
+  const socket = new WebSocket(tunnelAddress(preview.port, 'web'), { headers: { 'x-api-key': preview.world.api.key } })
+  await once(socket, 'open')
+  socket.terminate()
 })

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdirSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { ExecTimeoutError, Sandbox } from '@opencomputer/sdk'
@@ -128,4 +128,16 @@ test('sdk: the public SDK, unchanged: exec sessions, a stateful shell, and a ter
   await seen.promise
   pty.close()
   await sandbox.kill()
+})
+
+test('sdk: its package is given out without a key, and where it is missing the answer says how to make it', async () => {
+  const missing = await world.api.get('/sdk.tgz', { key: null })
+  assert.deepEqual([missing.status, missing.body.code], [404, 'not_found'])
+  assert.match(missing.body.error, /npm run setup/)
+  writeFileSync(world.sdkPackage, 'the package')
+  const { status, text, headers } = await world.api.get('/sdk.tgz', { key: null })
+  assert.deepEqual([status, text, headers['content-type']], [200, 'the package', 'application/gzip'])
+  assert.equal(headers['content-disposition'], 'attachment; filename="atoll-sdk-1.2.3.tgz"')
+  const head = await world.api.raw('HEAD', '/sdk.tgz', { key: null })
+  assert.deepEqual([head.status, head.text, head.headers['content-length']], [200, '', '11'])
 })

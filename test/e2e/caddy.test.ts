@@ -10,6 +10,7 @@ import { WebSocket } from 'ws'
 import { Caddy } from '../support/caddy.ts'
 import { DnsServer } from '../support/dns-server.ts'
 import { freePort } from '../support/listen.ts'
+import { launchBrowser } from './browser.ts'
 import { startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
@@ -203,5 +204,48 @@ test('caddy: unknown names get no certificate', async () => {
     })
     socket.destroy()
     assert.match(String(fate), /^ERR_SSL/, name)
+  }
+})
+
+test('caddy: a browser opens a preview with a token by its form or by a link, and its WebSocket is let in too', async () => {
+  await askUntilServed(ownHost)
+  const path = `/api/sandboxes/${id}/preview`
+  const { previewAuthToken: token } = (await atoll.json('POST', path, {
+    port: 3000,
+    authConfig: { token: 'auto' },
+  })) as { previewAuthToken: string }
+  const url = `https://${ownHost}:${port}`
+  const browser = await launchBrowser(['--host-resolver-rules=MAP *.example.org 127.0.0.1'])
+  try {
+    const context = await browser.newContext({ ignoreHTTPSErrors: true })
+    const page = await context.newPage()
+    await page.goto(`${url}/page?a=b`)
+    await page.fill('input', 'not the token')
+    await page.click('button')
+    await page.waitForSelector('text=not the token of this preview')
+    await page.fill('input', token)
+    await Promise.all([page.waitForResponse((answer) => answer.status() === 200), page.click('button')])
+    const seen = JSON.parse(await page.innerText('body')) as { url: string; headers: Record<string, string> }
+    assert.deepEqual([seen.url, seen.headers['cookie'], page.url()], ['/page?a=b', undefined, `${url}/page?a=b`])
+    const [cookie] = await context.cookies(url)
+    assert.deepEqual(
+      [cookie?.name, cookie?.domain, cookie?.secure, cookie?.httpOnly, cookie?.sameSite],
+      ['__Host-atoll-preview', ownHost, true, true, 'Lax'],
+    )
+    const greeting = await page.evaluate(
+      `new Promise((resolve, reject) => {
+        const socket = new WebSocket(location.origin.replace('http', 'ws'))
+        socket.onmessage = ({ data }) => resolve(data)
+        socket.onerror = reject
+      })`,
+    )
+    assert.equal(greeting, 'hello')
+
+    const linked = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage()
+    const answer = await linked.goto(`${url}/x?token=${token}&y`)
+    assert.deepEqual([answer?.status(), linked.url()], [200, `${url}/x?y`])
+  } finally {
+    await browser.close()
+    await atoll.json('POST', path, { port: 3000, authConfig: null })
   }
 })

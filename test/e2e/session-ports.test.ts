@@ -1,10 +1,12 @@
 /** What a stranger reaches of a session's agent through previews. */
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
-import { request } from 'node:http'
+import { once } from 'node:events'
+import { request, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { WebSocket } from 'ws'
 import { DnsServer } from '../support/dns-server.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { ModelServer } from './model-server.ts'
@@ -63,6 +65,22 @@ async function askModel(host: string, headers: Record<string, string>): Promise<
   return await promise
 }
 
+function tunnelTo(sandboxId: string, port: number): WebSocket {
+  const address = `ws://127.0.0.1:${server.port}/api/sandboxes/${sandboxId}/ports/${port}/tunnel`
+  return new WebSocket(address, { headers: { 'X-API-Key': server.key } })
+}
+
+/** What the owner of the sandbox gets by the API: the status of a request, and that of a refused tunnel. */
+async function askByApi(sandboxId: string, port: number): Promise<unknown[]> {
+  const path = `/api/sandboxes/${sandboxId}/ports/${port}/proxy/anthropic/v1/messages`
+  const { status } = await server.fetch(path, { method: 'POST', body })
+  const socket = tunnelTo(sandboxId, port)
+  socket.on('error', () => {})
+  const [, answer] = (await once(socket, 'unexpected-response')) as [unknown, IncomingMessage]
+  socket.terminate()
+  return [status, answer.statusCode]
+}
+
 async function proveDomain(sandboxId: string, port: number, domain: string): Promise<void> {
   const path = `/api/sandboxes/${sandboxId}/preview`
   const { verification } = (await server.json('POST', path, { port, domain })) as {
@@ -113,8 +131,11 @@ test('previews: a stranger gets no answer of the model through previews, whateve
       assert.deepEqual(statuses, [403, 403], `port ${port}`)
     }
     assert.deepEqual(model.answers, [], 'the model was asked')
+    for (const port of agents) assert.deepEqual(await askByApi(sandboxId, port), [403, 403])
     const page = await askPreview(server, `${sandboxId}-p3000.preview.localhost`)
     assert.deepEqual([page.status, page.body], [200, 'tides\n'])
+    const byApi = await server.fetch(`/api/sandboxes/${sandboxId}/ports/3000/proxy/index.html`)
+    assert.equal(await byApi.text(), 'tides\n')
   }
   await assertRefused()
   // Declared, and by a domain of its own.
@@ -127,6 +148,15 @@ test('previews: a stranger gets no answer of the model through previews, whateve
   await server.json('POST', `/api/sandboxes/${sandboxId}/hibernate`)
   await assertRefused()
   assert.ok(credential.length >= 32)
+  // A client that has ended its side still gets the answer.
+  const tunnel = tunnelTo(sandboxId, 3000)
+  await once(tunnel, 'open')
+  const messages: string[] = []
+  tunnel.on('message', (message: Buffer) => messages.push(message.toString()))
+  tunnel.send(Buffer.from('GET /index.html HTTP/1.0\r\n\r\n'))
+  tunnel.send('{"type":"end"}')
+  assert.equal((await once(tunnel, 'close'))[0], 1000)
+  assert.match(messages.join(''), /^HTTP\/1\.0 200 [^]*tides\n\{"type":"end"\}$/)
   // Inside, a command gets no answer with the credential, but through the server of the program: the model answers the program.
   const asks = `printf '%s' '${body}' | curl -s -o /dev/null -w '%{http_code}' --data-binary @- -H "x-api-key: ${credential}"`
   const inside = await Promise.all(

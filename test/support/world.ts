@@ -53,6 +53,8 @@ export interface World extends AsyncDisposable {
   machines: GuestMachines
   sandboxes: RunningSandboxService
   sessions: FakeSessions
+  /** Where the package of the SDK would be. */
+  sdkPackage: string
   /** The DNS in which proofs of domains are looked up. */
   records: FakeTxtRecords
   logs: LogLine[]
@@ -114,6 +116,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
         bus,
         previewHost,
         trustProxy,
+        signingSecret: 'the signing secret of this world',
         log,
         ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
         ...(options.edge === undefined ? {} : { edge: options.edge }),
@@ -125,6 +128,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
         previewUrl: `http://${previewHost}`,
         region: 'local',
         workerId: 'worker-1',
+        sdkPackage: join(dataDir, 'atoll-sdk-1.2.3.tgz'),
         trustProxy,
         limits: { requestsPerSecond: 10_000, requestBurst: 10_000, ...options.limits },
       },
@@ -163,6 +167,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     machines,
     sandboxes,
     sessions,
+    sdkPackage: join(dataDir, 'atoll-sdk-1.2.3.tgz'),
     records,
     logs,
     prove(domain, orgId = owner.id) {

@@ -1,6 +1,9 @@
+import { readFile } from 'node:fs/promises'
+import { basename } from 'node:path'
 import { promisify } from 'node:util'
 import { gunzip } from 'node:zlib'
 import { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
 import { pagePolicy } from '../../lib/html.ts'
 import { defined } from '../../lib/defined.ts'
 import { landingPage } from '../server/landing-page.ts'
@@ -52,6 +55,29 @@ export const docsRoutes = [
   }),
   reference('/docs', 'getReference'),
   reference('/docs/', 'getReferenceFolder'),
+  route('GET', '/sdk.tgz', {
+    id: 'getSdk',
+    summary: 'The package of the SDK for this version of the server',
+    description: '`npm install http://SERVER/sdk.tgz` installs `atoll-sdk`.',
+    auth: 'none',
+    answers: { 200: { description: 'The package', content: 'application/gzip' } },
+    errors: ['not_found'],
+    async handle({ deps }) {
+      const { sdkPackage } = deps.config
+      const body = await readFile(sdkPackage).catch((error: unknown) => {
+        const message =
+          'this server has no package of the SDK: `npm run setup` makes it, and `npm run sdk:pack` that alone'
+        throw new ServiceError('not_found', message, { cause: error })
+      })
+      const headers = {
+        'content-type': 'application/gzip',
+        'content-disposition': `attachment; filename="${basename(sdkPackage)}"`,
+        'cache-control': 'no-cache',
+        'x-content-type-options': 'nosniff',
+      }
+      return { statusCode: 200, body, headers }
+    },
+  }),
   route('GET', '/docs/scalar.js', {
     id: 'getReferenceScript',
     lenient: true,

@@ -53,6 +53,8 @@ export interface HttpConfig {
   previewUrl: string
   region: string
   workerId: string
+  /** File of the SDK's package; its name has the version. */
+  sdkPackage: string
   /** Proxies whose `X-Forwarded-*` headers are believed: addresses or CIDR blocks, or all. Default none. */
   trustProxy?: boolean | string[]
   limits?: Partial<HttpLimits>

@@ -23,11 +23,11 @@ const pageMsMax = 180_000
 
 before(async () => {
   folder = await mkdtemp('/var/tmp/atoll-sdk-')
-  const pack = ['pack', '--silent', '--pack-destination', folder]
-  const { stdout } = await runFile('npm', pack, { cwd: join(projectDir, 'sdk') })
+  // As setup does, of the sources as they are now.
+  await runFile('npm', ['run', '--silent', 'sdk:pack'], { cwd: projectDir })
   packed = join(folder, 'node_modules/atoll-sdk')
   await writeFile(join(folder, 'package.json'), '{"name":"reader","private":true,"type":"module"}')
-  const install = ['install', '--no-audit', '--no-fund', `./${stdout.trim().split('\n').at(-1)}`, oldNode]
+  const install = ['install', '--no-audit', '--no-fund', `${server.url}/sdk.tgz`, oldNode]
   await runFile('npm', install, { cwd: folder })
 })
 after(() => rm(folder, { recursive: true, force: true }))
@@ -49,6 +49,13 @@ test('the package holds JavaScript and declarations, and one dependency', async 
   assert.ok(files.includes('index.js') && files.includes('index.d.ts') && files.includes('browser.js'))
 })
 
+async function check(program: string, libraries: string): Promise<void> {
+  await writeFile(join(folder, 'program.ts'), program)
+  const options = ['--strict', '--noEmit', '--target', 'es2022', '--module', 'nodenext', '--types', '']
+  const checks = ['--skipLibCheck', 'false', '--lib', libraries]
+  await runFile(join(projectDir, 'node_modules/.bin/tsc'), [...options, ...checks, 'program.ts'], { cwd: folder })
+}
+
 test('its types are those of a strict project', async () => {
   const program = `
 import { NotFoundError, Sandbox, type RunResult } from 'atoll-sdk'
@@ -58,10 +65,18 @@ const result: RunResult = await sandbox.run('true')
 await sandbox.run('true', { ttlSeconds: 60 })
 export const code: number = result.exitCode
 export const isMissing = (error: unknown) => error instanceof NotFoundError`
-  await writeFile(join(folder, 'program.ts'), program)
-  const options = ['--strict', '--noEmit', '--target', 'es2024', '--module', 'nodenext', '--types', '']
-  const libraries = ['--lib', 'es2024,esnext.disposable,dom,dom.asynciterable']
-  await runFile(join(projectDir, 'node_modules/.bin/tsc'), [...options, ...libraries, 'program.ts'], { cwd: folder })
+  await check(program, 'es2024,dom,dom.asynciterable')
+})
+
+test('its types check in a project that knows neither the DOM nor Node', async () => {
+  const program = `
+import { Sandbox, Session } from 'atoll-sdk'
+const sandbox: Sandbox = await Sandbox.create({ ttlSeconds: 60 })
+await sandbox.fetch((await sandbox.waitForPort(3000)).port, '/')
+// @ts-expect-error: there is no such option
+await Sandbox.create({ ttl: 60 })
+for await (const { data } of (await Session.connect('x')).events()) data.type satisfies string`
+  await check(program, 'es2022')
 })
 
 for (const [version, path] of [
