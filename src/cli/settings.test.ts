@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
@@ -33,6 +36,21 @@ test('settings: a saved key goes to no other server, and no message shows a key'
   assert.equal((await settingsOf({ url: 'http://other.test' }, {})).apiKey, undefined)
   await assert.rejects(settingsOf({ key: 'sec ret' }, {}), (error: Error) => !error.message.includes('sec'))
   await assert.rejects(settingsOf({ url: 'ftp://x' }, {}), /"ftp:\/\/x" is no URL/)
+})
+
+test('settings: names that the server has left out are told on standard error', async (t) => {
+  const server = createServer((_request, response) => {
+    response.writeHead(200, { 'x-atoll-ignored': 'timout, a%0Ab' }).end('{}')
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const said: string[] = []
+  t.mock.method(process.stderr, 'write', (text: string) => said.push(text) > 0)
+  const client = await clientOf({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, key: 'key' })
+  await client.json('POST', '/api/sandboxes', { json: { timout: 1 } })
+  t.mock.restoreAll()
+  assert.match(said.join(''), /the server does not know timout, a%0Ab, which was left out/)
 })
 
 test('settings: a server that does not answer for 10 s is said on a terminal, and not elsewhere', async (t) => {

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod'
 import { milliTime } from './http/common.ts'
+import { at, ids } from './http/examples.ts'
 
 const text = (description: string) => z.string().describe(description)
 const reason = text('Why, for programs: that of the sandbox').optional()
@@ -117,7 +118,24 @@ export const logEvent = z
     cause: z.enum(logCauses).describe('What has led to it'),
     data: z.looseObject({}).describe('Facts by type, see docs/use/events.md'),
   })
-  .meta({ id: 'Event', description: 'A change of state' })
+  .meta({
+    id: 'Event',
+    description: 'A change of state',
+    examples: [
+      {
+        number: 1,
+        id: `${ids.sandbox}:sandbox.created`,
+        ts: at.millisecond,
+        orgId: ids.org,
+        type: 'sandbox.created',
+        sandboxId: ids.sandbox,
+        subject: ids.sandbox,
+        actor: { type: 'key' },
+        cause: 'request',
+        data: { template: 'base' },
+      },
+    ],
+  })
 
 export type LogActor = z.output<typeof logActor>
 export type LogCause = (typeof logCauses)[number]

@@ -229,8 +229,8 @@ test('checkpoint: all of the organisation are listed, with what makes use of the
     const answer = await api.send('PATCH', path, { body })
     assert.deepEqual([answer.status, answer.body.field], [400, 'expiresInSeconds'], JSON.stringify(body))
   }
-  for (const method of ['GET', 'PATCH', 'DELETE'] as const)
-    assert.equal((await stranger.send(method, path, { body: { expiresInSeconds: 60 } })).status, 404, method)
+  for (const [method, body] of [['GET'], ['PATCH', { expiresInSeconds: 60 }], ['DELETE']] as const)
+    assert.equal((await stranger.send(method, path, { body })).status, 404, method)
   assert.equal((await api.delete(path)).status, 204)
   assert.equal((await api.delete(path)).status, 404)
   assert.equal((await api.get(path)).status, 404)

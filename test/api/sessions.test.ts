@@ -17,7 +17,7 @@ test('session: a session is created with ids, preview URL, prompt and first even
     prompt: 'build a page',
     user_id: 'ann',
     user_email: 'ann@example.com',
-    agent_config: { system_prompt: 'be brief', skills: { 'a/SKILL.md': 'text' }, max_turns: 3, unknown: 1 },
+    agent_config: { system_prompt: 'be brief', skills: { 'a/SKILL.md': 'text' }, max_turns: 3 },
   })
   assert.equal(answer.status, 201)
   const { body } = answer

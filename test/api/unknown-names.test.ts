@@ -15,9 +15,9 @@ function toldOf(answer: { body: { error: unknown; code?: unknown } }): { code: u
 
 test('unknown names: every route refuses an unknown parameter before it does anything, or names it in its answer', async () => {
   const counts = { refused: 0, named: 0 }
-  for (const { method, path, lenient, auth, query } of routes) {
+  for (const { method, path, lenient, auth } of routes) {
     // Its query is that of another server.
-    if (query !== undefined && !('shape' in query)) continue
+    if (path.includes('/proxy/')) continue
     const target = path.replaceAll(/:\w+/g, 'x-none')
     const answer = await world.api.raw(method, `${target}?nonesuch=1&path=a&domain=a.b`, {
       ...(method === 'GET' || method === 'HEAD' ? {} : { body: {} }),

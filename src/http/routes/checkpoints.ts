@@ -164,7 +164,9 @@ function listedBody({ checkpoint, dependents, sandboxName }: ListedCheckpoint): 
 function publishing(id: string, verb: string, isPublic: boolean): Route {
   return route('POST', `/api/sandboxes/checkpoints/:checkpointId/${verb}`, {
     id,
-    summary: isPublic ? 'Let every organisation start from a checkpoint' : 'End that',
+    summary: isPublic
+      ? 'Let every organisation start from a checkpoint'
+      : 'Let only its owner start from a checkpoint again',
     description: 'Others may start from it, and neither patch nor delete it.',
     answers: { 200: { description: 'The checkpoint', body: wire.checkpoint } },
     errors: ['forbidden'],

@@ -13,12 +13,14 @@ import { type Route, routesOf } from '../server/route.ts'
 const route = routesOf('Operations')
 const html = 'text/html; charset=utf-8'
 const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
-const addresses = z.object({
-  name: z.literal('atoll').describe('Name of the service'),
-  version: z.string().describe('Version of the server'),
-  docs: z.string().describe('Path of the reference page'),
-  openapi: z.string().describe('Path of this reference as OpenAPI'),
-})
+const addresses = z
+  .object({
+    name: z.literal('atoll').describe('Name of the service'),
+    version: z.string().describe('Version of the server'),
+    docs: z.string().describe('Path of the reference page'),
+    openapi: z.string().describe('Path of this reference as OpenAPI'),
+  })
+  .meta({ examples: [{ name: 'atoll', version: '0.1.0', docs: '/docs', openapi: '/openapi.json' }] })
 
 export const docsRoutes = [
   route('GET', '/', {
@@ -48,7 +50,9 @@ export const docsRoutes = [
     answers: {
       200: {
         description: 'The document',
-        body: z.looseObject({ openapi: z.string().describe('Version of OpenAPI') }),
+        body: z
+          .looseObject({ openapi: z.string().describe('Version of OpenAPI') })
+          .meta({ examples: [{ openapi: '3.1.0' }] }),
       },
     },
     answer: async ({ openapi }) => openapi,
@@ -60,7 +64,7 @@ export const docsRoutes = [
     summary: 'The package of the SDK for this version of the server',
     description: '`npm install http://SERVER/sdk.tgz` installs `atoll-sdk`.',
     auth: 'none',
-    answers: { 200: { description: 'The package', content: 'application/gzip' } },
+    answers: { 200: { description: 'The package', content: 'application/gzip', example: '\u001f\u008b…' } },
     errors: ['not_found'],
     async handle({ deps }) {
       const { sdkPackage } = deps.config
@@ -81,9 +85,12 @@ export const docsRoutes = [
   route('GET', '/docs/scalar.js', {
     id: 'getReferenceScript',
     lenient: true,
-    summary: 'The script of that page',
+    summary: 'The script of the reference page',
     auth: 'none',
-    answers: { 200: { description: 'The script', content: 'text/javascript' }, 304: { description: 'Not modified' } },
+    answers: {
+      200: { description: 'The script', content: 'text/javascript', example: '(function(){…' },
+      304: { description: 'Not modified' },
+    },
     async handle({ request }) {
       const { gzip, etag } = await referenceScript()
       const headers = { etag, 'cache-control': 'no-cache', vary: 'accept-encoding' }
@@ -110,7 +117,7 @@ function reference(path: string, id: string): Route {
     lenient: true,
     summary: 'This reference as a page',
     auth: 'none',
-    answers: { 200: { description: 'The page', content: 'text/html' } },
+    answers: { 200: { description: 'The page', content: 'text/html', example: '<!doctype html>…' } },
     async handle() {
       const headers = { ...pageHeaders, 'content-security-policy': referencePolicy }
       return { statusCode: 200, body: referencePage, headers }

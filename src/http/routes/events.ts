@@ -30,7 +30,12 @@ export const eventRoutes = [
     query: wire.eventsQuery,
     headers: wire.eventsHeaders,
     answers: {
-      200: { description: 'The stream, or a page', body: wire.eventPage, content: 'text/event-stream' },
+      200: {
+        description: 'The stream, or a page',
+        body: wire.eventPage,
+        content: 'text/event-stream',
+        example: 'retry: 3000\n\nid: 1\ndata: {"number":1,"type":"sandbox.created",…}\n\n',
+      },
     },
     errors: ['events_expired', 'not_found'],
     async handle(call) {

@@ -16,10 +16,16 @@ const route = routesOf('Files')
 const rangeHeaders = { 'Accept-Ranges': '`bytes`', 'Content-Length': 'Bytes of the body' }
 
 export const fileAnswers = {
-  200: { description: 'The bytes; the type goes by the extension', content: '*/*', headers: rangeHeaders },
+  200: {
+    description: 'The bytes; the type goes by the extension',
+    content: '*/*',
+    example: 'hello\n',
+    headers: rangeHeaders,
+  },
   206: {
     description: 'The part that `Range` asked for',
     content: '*/*',
+    example: 'ell',
     headers: { ...rangeHeaders, 'Content-Range': 'Which part' },
   },
   416: { description: 'The file is shorter than the range', content: '*/*', headers: { 'Content-Range': 'The size' } },
@@ -45,6 +51,7 @@ const upload = {
   description:
     'The body is taken as raw bytes whatever its type. Parents are made. A broken upload leaves the old file.',
   body: 'raw',
+  bodyExample: 'hello\n',
   answers: { 204: { description: 'Written' } },
 } as const
 
@@ -120,7 +127,13 @@ export const fileRoutes = [
       'Server-sent events whose `data` is one JSON object, a [`FileChange`](#/components/schemas/FileChange), from now on. A change may be told ' +
       'twice in a directory that is new. A watch wakes the sandbox and does not keep it awake: with its hibernation the stream ends, ' +
       'behind `ended`. A sandbox has at most 16 watches and 16 384 watched directories.',
-    answers: { 200: { description: 'The stream', content: 'text/event-stream' } },
+    answers: {
+      200: {
+        description: 'The stream',
+        content: 'text/event-stream',
+        example: 'data: {"type":"created","path":"/workspace/hello.txt"}\n\n',
+      },
+    },
     errors: [...read.errors, 'too_large'],
     async handle(call) {
       const { orgId, params, query, deps } = call
@@ -134,6 +147,7 @@ export const fileRoutes = [
   route('GET', `${path}/list`, {
     id: 'listDirectory',
     ...read,
+    query: wire.listQuery,
     summary: 'List a directory',
     answers: { 200: { description: 'Its entries', body: wire.entries } },
     async answer({ orgId, params, query, deps }) {
@@ -144,6 +158,7 @@ export const fileRoutes = [
   route('POST', `${path}/mkdir`, {
     id: 'makeDirectory',
     ...read,
+    query: wire.makeQuery,
     summary: 'Make a directory and its parents',
     answers: { 204: { description: 'It exists' } },
     answer: ({ orgId, params, query, deps }) =>

@@ -14,6 +14,9 @@ const route = routesOf('Images')
 /** Errors of routes that build an image. */
 export const buildErrors = ['build_failed', 'conflict', 'quota_exceeded', 'no_capacity', 'unavailable'] as const
 
+const buildEvents =
+  'event: build_log\ndata: {"step":1,"type":"run","message":"…"}\n\nevent: result\ndata: {"id":"img-…",…}\n\n'
+
 const archiveErrors = [
   'conflict',
   'quota_exceeded',
@@ -75,6 +78,7 @@ export const imageRoutes = [
     summary: 'Make an image of an OCI or docker archive',
     description: 'The body is the archive as it is, plain or compressed. Answers when the image is ready.',
     body: 'raw',
+    bodyExample: '(the bytes of the archive)',
     answers: { 201: { description: 'It is ready', body: wire.image } },
     errors: archiveErrors,
     handle: (call) => importArchive(call, { orgId: call.orgId }),
@@ -99,6 +103,7 @@ export const imageRoutes = [
     summary: 'Make an image of an archive with a signed URL',
     query: files.signedArchiveQuery,
     body: 'raw',
+    bodyExample: '(the bytes of the archive)',
     answers: { 201: { description: 'It is ready', body: wire.image } },
     errors: ['signature_invalid', 'signature_expired', ...archiveErrors],
     handle: (call) => importArchive(call, call.deps.images.uploads.verify(call.params.name, call.query)),
@@ -142,7 +147,7 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
       summary: 'Follow the build of an image',
       description:
         'Events from the beginning of the build, as with the request that began it; `result` alone when it is over.',
-      answers: { 200: { description: 'Events', content: 'text/event-stream' } },
+      answers: { 200: { description: 'Events', content: 'text/event-stream', example: buildEvents } },
       async handle(call) {
         const { orgId, params, deps } = call
         return await streamBuild(call, async (follower) =>
@@ -198,7 +203,7 @@ function publishing(
 ): Route {
   return route('POST', `${path}/${verb}`, {
     id,
-    summary: isPublic ? 'Let every organisation start from an image' : 'End that',
+    summary: isPublic ? 'Let every organisation start from an image' : 'Let only its owner start from an image again',
     description: "For the operator's own organisation alone.",
     answers: { 200: { description: 'Done', body: wire.published } },
     errors: ['forbidden', 'conflict'],

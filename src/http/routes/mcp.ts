@@ -12,29 +12,42 @@ const query = z.object({
   tools: z.string().optional().describe('Names of tools, beginnings with a star, `default` or `all`'),
 })
 
+const notAllowed = {
+  405: {
+    description: 'Always',
+    body: z
+      .looseObject({ jsonrpc: z.literal('2.0').describe('Version of JSON-RPC') })
+      .meta({ examples: [{ jsonrpc: '2.0', error: { code: -32_000, message: 'Method not allowed.' }, id: null }] }),
+  },
+}
+
 export const mcpRoutes = [
   route('POST', '/mcp', {
     id: 'callMcp',
-    summary: 'Model Context Protocol',
+    summary: 'Call tools by the Model Context Protocol',
     description: 'Streamable HTTP without sessions. Its tools act with the key of the request.',
     query,
-    body: z.unknown(),
+    body: z.unknown().meta({ examples: [{ jsonrpc: '2.0', id: 1, method: 'tools/list' }] }),
     bodyLimit: 'sessionBodyBytesMax',
     answers: {
-      200: { description: 'A message, or a stream of them; 202 to a notification', content: 'application/json' },
+      200: {
+        description: 'A message, or a stream of them; 202 to a notification',
+        content: 'text/event-stream',
+        example: 'event: message\ndata: {"jsonrpc":"2.0","id":1,"result":{"tools":[…]}}\n\n',
+      },
     },
     handle: (call) => serve(call, call.query.tools),
   }),
   route('GET', '/mcp', {
     id: 'openMcpStream',
     summary: 'Model Context Protocol: there is no stream to take up',
-    answers: { 405: { description: 'Always' } },
+    answers: notAllowed,
     handle: (call) => serve(call),
   }),
   route('DELETE', '/mcp', {
     id: 'endMcpSession',
     summary: 'Model Context Protocol: there is no session to end',
-    answers: { 405: { description: 'Always' } },
+    answers: notAllowed,
     handle: (call) => serve(call),
   }),
 ]

@@ -42,7 +42,8 @@ export const notImplementedRoutes = endpoints.map(([id, method, path, what, why 
   route(method, path, {
     id,
     lenient: true,
-    summary: `Answers 501: ${what}`,
+    summary: `Not built yet: ${id.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}`,
+    description: 'Answers 501.',
     answers: {},
     errors: ['not_implemented'],
     async handle() {

@@ -6,8 +6,11 @@ import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
 const route = routesOf('Operations')
-const state = z.object({ status: z.literal('ok').describe('Anything else is an error') }).meta({ id: 'Health' })
+const state = z
+  .object({ status: z.literal('ok').describe('Anything else is an error') })
+  .meta({ id: 'Health', examples: [{ status: 'ok' }] })
 
+const metricsExample = '# TYPE atoll_sandboxes gauge\natoll_sandboxes{state="running"} 1\n'
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 
 export const operationRoutes = [
@@ -39,7 +42,7 @@ export const operationRoutes = [
     summary: 'Metrics for Prometheus',
     description: 'Without a key; a request that a proxy forwarded gets 404.',
     auth: 'probe',
-    answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
+    answers: { 200: { description: 'The exposition format', content: 'text/plain', example: metricsExample } },
     errors: ['not_found'],
     async handle({ request, metrics }) {
       if (isForwarded(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
@@ -69,7 +72,13 @@ export const operationRoutes = [
       'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; ' +
       'everybody else, and a forwarded request, gets 404.',
     auth: 'probe',
-    query: z.object({ domain: z.string().min(1).max(253).describe('The host name') }),
+    query: z.object({
+      domain: z
+        .string()
+        .min(1)
+        .max(253)
+        .meta({ description: 'The host name', examples: ['api.example.com'] }),
+    }),
     answers: { 200: { description: 'It may' } },
     errors: ['not_found', 'rate_limited'],
     async handle({ query, request, deps }) {

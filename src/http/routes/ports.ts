@@ -21,7 +21,8 @@ export const portRoutes = [
       'redirections stay as they are. `X-Error-Code` is in errors of Atoll alone.',
     otherMethods: METHODS.filter((method) => method !== 'GET' && !neverProxied.has(method)),
     body: 'raw',
-    answers: { 200: { description: 'Whatever the server answers', content: '*/*' } },
+    bodyExample: 'hello\n',
+    answers: { 200: { description: 'Whatever the server answers', content: '*/*', example: 'hello\n' } },
     errors,
     async handle({ orgId, params, request, reply, deps }) {
       const path = portPathOf(request.raw)

@@ -6,6 +6,7 @@ import { eventStreamCaps } from '../server/streams.ts'
 import { defined } from '../../lib/defined.ts'
 
 const route = routesOf('Sessions')
+const streamExample = 'retry: 3000\n\nid: 1\ndata: {"type":"ready","harness":"pi","version":"1"}\n\n'
 
 export const sessionEventRoutes = [
   route('GET', '/v1/sessions/:sessionId/events', {
@@ -20,7 +21,7 @@ export const sessionEventRoutes = [
     query: wire.eventsQuery,
     headers: wire.eventsHeaders,
     answers: {
-      200: { description: 'The stream', content: 'text/event-stream' },
+      200: { description: 'The stream', content: 'text/event-stream', example: streamExample },
       204: { description: 'The session has ended and this was all' },
     },
     async handle(call) {

@@ -26,7 +26,13 @@ export const sessionExportRoutes = [
       'Each line has a `type`: first `session`, then each `message`, each `event`, and each event of the `stream` with its ' +
       'number, all under a key of that name (`stream` has `sequence`, `createdAt` and `data`).',
     query: wire.ownerQuery,
-    answers: { 200: { description: 'One JSON object a line', content: 'application/x-ndjson' } },
+    answers: {
+      200: {
+        description: 'One JSON object a line',
+        content: 'application/x-ndjson',
+        example: '{"type":"session","session":{"id":"session_…",…}}\n{"type":"message","message":{…}}\n',
+      },
+    },
     async handle(call) {
       const { orgId, params, query, reply, deps, streams } = call
       const response = reply.raw

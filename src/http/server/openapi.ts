@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
+import { ids } from '../../protocol/http/examples.ts'
 import { common, files } from '../../protocol/http/index.ts'
 import { streamEventSchema } from '../../protocol/stream-events.ts'
 import { isSessionPath } from './errors.ts'
@@ -94,23 +95,23 @@ function security({ auth, token }: Route): SchemaObject {
   return { security: auth === 'key_or_query' ? [...keyOnly, { apiKeyInQuery: [] }, ...session] : [] }
 }
 
-const pathParameters: Record<string, string> = {
-  id: 'Id or name of the sandbox',
-  checkpointId: 'Id of the checkpoint, or `SANDBOX/NAME`; below its sandbox also its name',
-  patchId: 'Id of the patch',
-  execId: 'Id of the exec session or of the command',
-  ptyId: 'Id of the terminal',
-  port: 'Port in the sandbox',
-  path: 'Path and query for the server in the sandbox',
-  pid: 'Number of the process in the sandbox',
-  sessionId: 'Id or name of the session',
-  messageId: 'Id of the message',
-  agentId: 'Id of the agent',
-  webhookId: 'Id of the webhook',
-  deliveryId: 'Id of the delivery',
-  storeId: 'Id of the secret store',
-  name: 'Name of the resource',
-  snapshot: 'Name of the snapshot',
+const pathParameters: Record<string, [description: string, example: string]> = {
+  id: ['Id or name of the sandbox', ids.sandbox],
+  checkpointId: ['Id of the checkpoint, or `SANDBOX/NAME`; below its sandbox also its name', ids.checkpoint],
+  patchId: ['Id of the patch', ids.patch],
+  execId: ['Id of the exec session or of the command', ids.exec],
+  ptyId: ['Id of the terminal', ids.terminal],
+  port: ['Port in the sandbox', '3000'],
+  path: ['Path and query for the server in the sandbox', 'hello.txt'],
+  pid: ['Number of the process in the sandbox', '42'],
+  sessionId: ['Id or name of the session', ids.session],
+  messageId: ['Id of the message', ids.message],
+  agentId: ['Id of the agent', 'ag-1k8f4z2q7w5c9m3x'],
+  webhookId: ['Id of the webhook', 'whk_9m3x1k8f4z2q7w5c'],
+  deliveryId: ['Id of the delivery', 'msg_7w5c9m3x1k8f4z2q'],
+  storeId: ['Id of the secret store', 'ss-4z2q7w5c9m3x1k8f'],
+  name: ['Name of the resource', 'tools'],
+  snapshot: ['Name of the snapshot', 'monday'],
 }
 
 const idempotencyKey = {
@@ -123,7 +124,8 @@ const idempotencyKey = {
 function parameters(route: Route, components: Components): Json {
   const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => {
     const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
-    return shared(components, 'parameters', name, { ...parameter, ...defined({ description: pathParameters[name] }) })
+    const [what, example] = pathParameters[name] ?? []
+    return shared(components, 'parameters', name, { ...parameter, ...defined({ description: what, example }) })
   })
   const key = route.creates ? [shared(components, 'parameters', idempotencyKey.name, idempotencyKey)] : []
   return [
@@ -149,15 +151,17 @@ function requestBody(route: Route, components: Components): SchemaObject {
   if (route.body === undefined) return {}
   const content: SchemaObject =
     route.body === 'raw'
-      ? { '*/*': { schema: { type: 'string', format: 'binary' } } }
+      ? { '*/*': { schema: { type: 'string', format: 'binary' }, ...defined({ example: route.bodyExample }) } }
       : { 'application/json': { schema: bodySchema(route, route.body, components) } }
   return { requestBody: { required: route.body === 'raw' || !route.body.safeParse({}).success, content } }
 }
 
 function bodySchema({ lenient = false }: Route, body: z.ZodType, components: Components): SchemaObject {
-  const schema = jsonSchema(body, 'input', components)
+  // Zod leaves the examples of a schema with a transform out.
+  const { examples } = body.meta() ?? {}
+  const schema = { ...jsonSchema(body, 'input', components), ...defined({ examples: examples as Json[] | undefined }) }
   // The route refuses unknown fields; the schema by itself drops them (`unknown-names.ts`).
-  const isClosed = !lenient && 'properties' in schema
+  const isClosed = !lenient && body instanceof z.ZodObject
   return isClosed ? { ...schema, additionalProperties: false } : schema
 }
 
@@ -206,7 +210,9 @@ function response(answer: AnswerSpec, components: Components): SchemaObject {
       : {
           content: {
             ...(answer.body && { 'application/json': { schema: jsonSchema(answer.body, 'output', components) } }),
-            ...(answer.content && { [answer.content]: { schema: { type: 'string' } } }),
+            ...(answer.content && {
+              [answer.content]: { schema: { type: 'string' }, ...defined({ example: answer.example }) },
+            }),
           },
         }),
   }
@@ -227,6 +233,9 @@ function jsonSchema(type: z.ZodType, io: 'input' | 'output', components: Compone
   return shared(components, 'schemas', id, pointed(schema))
 }
 
+/** What has the data of a client, in which `id` and `$ref` are fields as any. */
+const dataKeys: ReadonlySet<string> = new Set(['examples', 'default', 'const', 'enum'])
+
 function pointed(value: Json): Json {
   if (Array.isArray(value)) return value.map(pointed)
   if (value === null || typeof value !== 'object') return value
@@ -234,7 +243,11 @@ function pointed(value: Json): Json {
     .filter(([key, item]) => !(key === 'id' && typeof item === 'string'))
     .map(([key, item]): [string, Json] => [
       key,
-      key === '$ref' && typeof item === 'string' ? item.replace('#/$defs/', '#/components/schemas/') : pointed(item),
+      key === '$ref' && typeof item === 'string'
+        ? item.replace('#/$defs/', '#/components/schemas/')
+        : dataKeys.has(key)
+          ? item
+          : pointed(item),
     ])
   return Object.fromEntries(entries)
 }

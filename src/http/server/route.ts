@@ -41,6 +41,8 @@ export interface Route {
   headers?: z.ZodType
   /** A Zod type is read as JSON. `raw`: the handler reads the request itself. Absent: a body is ignored. */
   body?: z.ZodType | 'raw'
+  /** A `raw` body that the reference shows. A schema has its example in `.meta`. */
+  bodyExample?: string
   /** Takes an `Idempotency-Key`: the handler passes `creation` to what makes something. */
   creates?: boolean
   /** An id for the `creation` of a request with a key, if one is at hand. Only for a route that creates. */
@@ -73,6 +75,8 @@ export interface AnswerSpec {
   body?: z.ZodType
   /** Media type of a body that is not JSON; with `body`, of the other form. */
   content?: string
+  /** Of such a body, as the reference shows it. */
+  example?: string
   headers?: Record<string, string>
 }
 

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at, ids, showExample } from './examples.ts'
 import { envs, expiresInSeconds, secondTime } from './common.ts'
 import { checkpointVolumes } from './volumes.ts'
 
@@ -45,7 +46,21 @@ const checkpointFields = z.object({
   expiresAt: secondTime.optional().describe('When it is deleted by itself; absent: never'),
   error: z.string().optional().describe('Why it failed'),
 })
-export const checkpoint = checkpointFields.meta({ id: 'Checkpoint' })
+const example = {
+  id: ids.checkpoint,
+  sandboxId: ids.sandbox,
+  orgId: ids.org,
+  name: 'before-upgrade',
+  kind: 'disk_only',
+  status: 'ready',
+  sizeBytes: 4096,
+  sandboxConfig: { templateID: 'base', cpuCount: 1, memoryMB: 1024, diskMB: 10_240, envs: {} },
+  volumes: [],
+  createdAt: at.second,
+}
+showExample(createCheckpoint, { name: 'before-upgrade', kind: 'disk_only' })
+
+export const checkpoint = checkpointFields.meta({ id: 'Checkpoint', examples: [example] })
 
 export const owner = z
   .enum(['client', 'image', 'session', 'wake'])
@@ -66,18 +81,28 @@ export const listedCheckpoint = checkpointFields
       })
       .describe('What makes use of it. Sandboxes run on without it, but for its `on_resume` patches'),
   })
-  .meta({ id: 'ListedCheckpoint' })
+  .meta({
+    id: 'ListedCheckpoint',
+    examples: [{ ...example, owner: 'client', dependents: { sandboxes: 0, sessions: 0, images: 0, checkpoints: 0 } }],
+  })
 
 export const listCheckpointsQuery = z.object({
   sandbox: z.string().optional().describe('Only those of this sandbox, by id or name'),
   owner: owner.optional().describe('Only those of this owner'),
-  limit: z.coerce.number().int().min(1).max(1000).optional().describe('Most checkpoints on a page, default 1000'),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(1000)
+    .optional()
+    .meta({ description: 'Most checkpoints on a page', default: 1000 }),
   cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
 })
 
 export const updateCheckpoint = z.object({
   expiresInSeconds: expiresInSeconds.nullable().describe('Seconds from now after which it is deleted; null: never'),
 })
+showExample(updateCheckpoint, { expiresInSeconds: 86_400 })
 
 /** When each runs is the table of `sandbox/patch.ts`. */
 export const strategy = z.enum(['on_wake', 'on_resume'])
@@ -91,6 +116,7 @@ export const createPatch = z.object({
       'When it runs: `on_wake` at each start from the checkpoint, `on_resume` also at each wake from hibernation',
     ),
 })
+showExample(createPatch, { script: 'date > /workspace/started', description: 'Notes the start' })
 
 export const patch = z
   .object({
@@ -102,6 +128,19 @@ export const patch = z
     sequence: z.int().describe('Patches of a checkpoint run in this order'),
     createdAt: secondTime.describe('When it was attached'),
   })
-  .meta({ id: 'Patch' })
+  .meta({
+    id: 'Patch',
+    examples: [
+      {
+        id: ids.patch,
+        checkpointId: ids.checkpoint,
+        script: 'date > /workspace/started',
+        description: 'Notes the start',
+        strategy: 'on_wake',
+        sequence: 1,
+        createdAt: at.second,
+      },
+    ],
+  })
 
 export const createdPatch = z.object({ patch: patch.describe('The patch') })

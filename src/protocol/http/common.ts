@@ -32,6 +32,18 @@ export const envs = z.record(z.string(), z.string()).describe('Environment varia
 export const timeoutSecondsMax = 2_592_000
 export const timeout = z.int().min(0).max(timeoutSecondsMax).describe('Rolling idle timeout in seconds; 0 means never')
 
+/**
+ * Sizes of a sandbox. The reference has the bounds and defaults of an installation as it is shipped; an operator may set others
+ * (`ATOLL_LIMITS`), so the service checks them.
+ */
+export const cpuCount = z.int().min(1).meta({ maximum: 64 })
+export const memoryMB = z.int().min(1).meta({ minimum: 64, maximum: 65_536 })
+export const diskMB = z.int().min(1).meta({ minimum: 64, maximum: 1_048_576 })
+
+/** The rule of `sandbox/volume-input.ts`. */
+export const volumeName = z.string().meta({ pattern: '^[a-z0-9][a-z0-9_.-]{0,62}$' })
+/** The rule of `image/names.ts`. */
+export const imageName = z.string().meta({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$' })
 /** A year. */
 export const lifeSecondsMax = 31_536_000
 export const onIdle = z
@@ -46,7 +58,7 @@ export const expiresInSeconds = z.int().min(1).max(lifeSecondsMax)
 
 export const port = z.int().min(1).max(65_535)
 
-export const empty = z.object({}).meta({ id: 'Empty' })
+export const empty = z.object({}).meta({ id: 'Empty', examples: [{}] })
 
 /** A field of the OpenComputer API that is accepted here and answered with 501 unless it is empty. */
 export const notBuilt = z.unknown().optional().describe('Not built yet: answered with 501')
@@ -59,7 +71,11 @@ export const sandboxError = z
     error: z.string().describe('What is wrong, for people'),
     code,
   })
-  .meta({ id: 'Error', description: 'Error of the sandbox API' })
+  .meta({
+    id: 'Error',
+    description: 'Error of the sandbox API',
+    examples: [{ error: 'no sandbox sb-0000000000000000', code: 'not_found' }],
+  })
 
 export const sessionErrorTypes = [
   'invalid_request',
@@ -83,4 +99,8 @@ export const sessionError = z
       })
       .describe('The error'),
   })
-  .meta({ id: 'SessionError', description: 'Error of the Sessions API' })
+  .meta({
+    id: 'SessionError',
+    description: 'Error of the Sessions API',
+    examples: [{ error: { type: 'not_found', message: 'no session session_0000000000000000', code: 'not_found' } }],
+  })

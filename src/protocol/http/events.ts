@@ -6,7 +6,10 @@ const position = z.string().regex(/^(\d{1,15}|newest)$/, 'must be a whole number
 
 export const eventsQuery = z.object({
   api_key: z.string().optional().describe('The API key, for clients that cannot set headers'),
-  follow: z.enum(['true', 'false']).default('true').describe('`false`: one page as JSON, in place of a stream'),
+  follow: z
+    .enum(['true', 'false'])
+    .default('true')
+    .meta({ description: '`false`: one page as JSON, in place of a stream', examples: ['false'] }),
   after: position
     .optional()
     .describe('Only events above this number; `newest`: only those to come. Default: all that are kept'),
@@ -16,7 +19,7 @@ export const eventsQuery = z.object({
     .transform(Number)
     .pipe(z.int().min(1).max(pageLimitMax))
     .optional()
-    .describe('Most events of a page, 1 to 1000; default 100'),
+    .meta({ description: 'Most events of a page, 1 to 1000', default: '100' }),
   type: z
     .string()
     .min(1)
@@ -49,4 +52,7 @@ export const eventPage = z
     newest: z.int().describe('Number of the newest event: `next` has reached it on the last page'),
     oldest: z.int().describe('Number of the oldest event that is kept'),
   })
-  .meta({ id: 'EventPage' })
+  .meta({
+    id: 'EventPage',
+    examples: [{ events: logEvent.meta()?.['examples'] ?? [], next: 1, newest: 1, oldest: 1 }],
+  })

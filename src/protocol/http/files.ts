@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at, ids, showExample } from './examples.ts'
 import { secondTime } from './common.ts'
 
 const fileUser = z
@@ -9,11 +10,12 @@ const pathText = z.string().min(1).optional()
 /** Its form is checked with the path. */
 const pathBytes = z.string().max(8192).optional()
 export const pathQuery = z.object({
-  path: pathText.describe('Absolute path in the sandbox'),
+  path: pathText.meta({ description: 'Absolute path in the sandbox', examples: ['/workspace/hello.txt'] }),
   pathBase64: pathBytes.describe('The path as bytes in base64, in place of `path`: for a name that is no UTF-8'),
   user: fileUser,
 })
 export const watchQuery = pathQuery.extend({
+  path: pathText.meta({ description: 'Absolute path in the sandbox', examples: ['/workspace'] }),
   recursive: z.enum(['true', 'false']).optional().describe('With all folders below; default `false`'),
 })
 export const moveFile = z.object({
@@ -24,6 +26,7 @@ export const moveFile = z.object({
   overwrite: z.boolean().optional().describe('Replaces what is there; a folder only if it is empty. Default `false`'),
   user: fileUser,
 })
+showExample(moveFile, { from: '/workspace/hello.txt', to: '/workspace/moved.txt' })
 
 const shownPath = {
   path: z.string().describe('Absolute path in the sandbox. A byte that is no UTF-8 is shown as `\\xff`'),
@@ -43,7 +46,21 @@ export const fileInfo = z
     modifiedAt: secondTime.describe('When its content last changed'),
     target: z.string().optional().describe('Where a link leads'),
   })
-  .meta({ id: 'FileInfo' })
+  .meta({
+    id: 'FileInfo',
+    examples: [
+      {
+        path: '/workspace/hello.txt',
+        name: 'hello.txt',
+        type: 'file',
+        size: 6,
+        mode: '0644',
+        uid: 0,
+        gid: 0,
+        modifiedAt: at.second,
+      },
+    ],
+  })
 
 export const fileChange = z
   .object({
@@ -62,6 +79,9 @@ export const fileChange = z
   })
   .meta({ id: 'FileChange' })
 
+export const listQuery = pathQuery.extend({ path: pathQuery.shape.path.meta({ examples: ['/workspace'] }) })
+export const makeQuery = pathQuery.extend({ path: pathQuery.shape.path.meta({ examples: ['/workspace/src'] }) })
+
 export const entries = z.array(
   z
     .object({
@@ -72,7 +92,12 @@ export const entries = z.array(
       mode: z.int().describe('Permission bits'),
       modifiedAt: secondTime.describe('When its content last changed'),
     })
-    .meta({ id: 'DirectoryEntry' }),
+    .meta({
+      id: 'DirectoryEntry',
+      examples: [
+        { name: 'hello.txt', isDir: false, size: 6, path: '/workspace/hello.txt', mode: 420, modifiedAt: at.second },
+      ],
+    }),
 )
 
 const signing = {
@@ -80,18 +105,28 @@ const signing = {
   maxBytes: z.int().min(1).optional().describe('Bounds an upload'),
 }
 export const signFile = z.object({
-  path: z.string().min(1).describe('Absolute path in the sandbox'),
+  path: z.string().min(1).max(4096).describe('Absolute path in the sandbox'),
   user: fileUser,
   ...signing,
 })
+showExample(signFile, { path: '/workspace/hello.txt', expiresIn: 600 })
 export const signArchive = z.object(signing)
+showExample(signArchive, { expiresIn: 600 })
 
 export const signedUrl = z
   .object({
     url: z.string().describe('An address that needs no key'),
     expiresAt: secondTime.describe('When it stops working'),
   })
-  .meta({ id: 'SignedUrl' })
+  .meta({
+    id: 'SignedUrl',
+    examples: [
+      {
+        url: `https://atoll.example.com/api/sandboxes/${ids.sandbox}/files/download?path=%2Fworkspace%2Fhello.txt&expires=1768473000&signature=5e0c…`,
+        expiresAt: at.second,
+      },
+    ],
+  })
 
 /** Its signature is checked, not its shape: any fault is 403. */
 const signature = {

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at } from './examples.ts'
 import { secondTime } from './common.ts'
 
 const count = z.int().min(0)
@@ -35,4 +36,25 @@ export const host = z
       .describe('The checks of `npm run doctor` that start no sandbox; `npm run doctor` tries the rest'),
     checkedAt: secondTime.describe('When the checks ended; they run again after ten minutes'),
   })
-  .meta({ id: 'Host' })
+  .meta({
+    id: 'Host',
+    examples: [
+      {
+        version: '0.1.0',
+        kernel: '6.12.43',
+        runtime: 'runc',
+        startedAt: at.second,
+        capacity: {
+          cpuCount: 8,
+          memoryBytes: 33_554_432_000,
+          memoryAvailableBytes: 25_165_824_000,
+          diskBytes: 107_374_182_400,
+          diskAvailableBytes: 96_636_764_160,
+          runningSandboxes: 3,
+          warmSandboxes: 2,
+        },
+        checks: [{ name: 'runc', status: 'works', detail: '1.3.0' }],
+        checkedAt: at.second,
+      },
+    ],
+  })

@@ -1,12 +1,16 @@
 import { z } from 'zod'
-import { secondTime } from './common.ts'
+import { at, ids, showExample } from './examples.ts'
+import { imageName, secondTime } from './common.ts'
 
 const path = z.string().min(1).describe('Absolute path in the image')
 const content = z.string().describe('The file in base64')
 const packages = z.array(z.string()).min(1).max(1000).describe('Names of packages')
 
 const installStep = <Type extends string>(type: Type, description: string) =>
-  z.strictObject({ type: z.literal(type).describe(description), args: z.strictObject({ packages }).describe('What') })
+  z.strictObject({
+    type: z.literal(type).describe(description),
+    args: z.strictObject({ packages }).describe('Arguments of the step'),
+  })
 
 export const step = z
   .discriminatedUnion('type', [
@@ -16,15 +20,17 @@ export const step = z
       type: z.literal('run').describe('Runs commands in one shell; the first that fails ends the build'),
       args: z
         .strictObject({ commands: z.array(z.string()).min(1).max(1000).describe('Commands of `sh`, in order') })
-        .describe('What'),
+        .describe('Arguments of the step'),
     }),
     z.strictObject({
       type: z.literal('env').describe('Sets variables for later steps and for login shells'),
-      args: z.strictObject({ vars: z.record(z.string(), z.string()).describe('Names and values') }).describe('What'),
+      args: z
+        .strictObject({ vars: z.record(z.string(), z.string()).describe('Names and values') })
+        .describe('Arguments of the step'),
     }),
     z.strictObject({
       type: z.literal('workdir').describe('Makes a folder'),
-      args: z.strictObject({ path }).describe('What'),
+      args: z.strictObject({ path }).describe('Arguments of the step'),
     }),
     z.strictObject({
       type: z.literal('add_file').describe('Writes a file with mode 0644 and makes its folders'),
@@ -34,7 +40,7 @@ export const step = z
           content,
           encoding: z.literal('base64').optional().describe('Of `content`; there is no other'),
         })
-        .describe('What'),
+        .describe('Arguments of the step'),
     }),
     z.strictObject({
       type: z.literal('add_dir').describe('Makes a folder and writes files into it'),
@@ -50,14 +56,14 @@ export const step = z
             )
             .describe('Its files; may be empty'),
         })
-        .describe('What'),
+        .describe('Arguments of the step'),
     }),
   ])
   .meta({ id: 'ImageStep', description: 'One step of a build' })
 
 export type ImageStep = z.output<typeof step>
 
-const memoryMB = z.int().positive()
+const memoryMB = z.int().min(1).meta({ minimum: 64, maximum: 65_536 })
 
 export const manifest = z
   .strictObject({
@@ -93,9 +99,10 @@ export const manifest = z
   .meta({ id: 'ImageManifest' })
 
 export const createSnapshot = z.object({
-  name: z.string().describe('1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit'),
+  name: imageName.describe('1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit'),
   image: manifest.describe('What to build'),
 })
+showExample(createSnapshot, { name: 'tools', image: { steps: [{ type: 'run', args: { commands: ['echo built'] } }] } })
 
 export const createSnapshotQuery = z.object({
   async: z
@@ -130,23 +137,40 @@ export const image = z
     exitCode: z.int().optional().describe('Its exit code'),
     stderr: z.string().optional().describe('The end of what it wrote to standard error'),
   })
-  .meta({ id: 'Image' })
+  .meta({
+    id: 'Image',
+    examples: [
+      {
+        id: ids.image,
+        orgId: ids.org,
+        name: 'tools',
+        contentHash: '9f2c4e…',
+        checkpointId: ids.checkpoint,
+        status: 'ready',
+        manifest: { base: 'base', steps: [{ type: 'run', args: { commands: ['echo built'] } }] },
+        public: false,
+        createdAt: at.second,
+        lastUsedAt: at.second,
+      },
+    ],
+  })
 
 export const published = z
   .object({
     name: z.string().describe('Name of the image'),
     public: z.boolean().describe('Whether every organisation may start sandboxes from it'),
   })
-  .meta({ id: 'PublishedImage' })
+  .meta({ id: 'PublishedImage', examples: [{ name: 'tools', public: true }] })
 
 export const createTemplate = z.object({
-  name: z.string().describe('Name of the image'),
+  name: imageName.describe('Name of the image'),
   dockerfile: z
     .string()
     .max(1024 * 1024)
     .describe('Text of the Dockerfile'),
   tag: z.string().max(128).default('latest').describe('A word of your own'),
 })
+showExample(createTemplate, { name: 'tools', dockerfile: 'FROM base\nRUN echo built' })
 
 export const template = z
   .object({
@@ -161,4 +185,20 @@ export const template = z
     templateType: z.enum(['dockerfile', 'sandbox']).describe('Whether it was built from a Dockerfile'),
     createdAt: secondTime.describe('When it was asked for'),
   })
-  .meta({ id: 'Template' })
+  .meta({
+    id: 'Template',
+    examples: [
+      {
+        id: ids.image,
+        templateID: ids.image,
+        orgId: ids.org,
+        name: 'tools',
+        tag: 'latest',
+        status: 'ready',
+        dockerfile: 'FROM base\nRUN echo built',
+        isPublic: false,
+        templateType: 'dockerfile',
+        createdAt: at.second,
+      },
+    ],
+  })

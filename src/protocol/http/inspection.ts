@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at, previewHost } from './examples.ts'
 import { secondTime } from './common.ts'
 
 export const listeners = z.array(
@@ -10,7 +11,10 @@ export const listeners = z.array(
       pid: z.int().optional().describe('The process that listens, where it is known'),
       command: z.string().optional().describe('Its arguments, joined by spaces; at most 256 characters'),
     })
-    .meta({ id: 'ListeningPort' }),
+    .meta({
+      id: 'ListeningPort',
+      examples: [{ port: 3000, url: `https://${previewHost}/`, address: '127.0.0.1' }],
+    }),
 )
 
 export const processes = z.array(
@@ -29,9 +33,23 @@ export const processes = z.array(
       cpuSeconds: z.number().describe('Processor time that it has used, in seconds'),
       startedAt: secondTime.describe('When it was started'),
     })
-    .meta({ id: 'SystemProcess' }),
+    .meta({
+      id: 'SystemProcess',
+      examples: [
+        {
+          pid: 42,
+          parentPid: 1,
+          user: 'root',
+          command: 'node server.js',
+          state: 'sleeping',
+          memoryBytes: 52_428_800,
+          cpuSeconds: 0.3,
+          startedAt: at.second,
+        },
+      ],
+    }),
 )
 
 export const signalQuery = z.object({
-  signal: z.coerce.number().int().min(1).max(64).optional().describe('Number of the signal, default 15'),
+  signal: z.coerce.number().int().min(1).max(64).optional().meta({ description: 'Number of the signal', default: 15 }),
 })

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at } from './examples.ts'
 import { secondTime } from './common.ts'
 
 const count = z.int().min(0)
@@ -22,6 +23,15 @@ const sample = {
   networkSentBytes: count.describe('What it has sent since it was last started or woken, in bytes'),
 }
 
+const shown = {
+  at: at.second,
+  cpuPercent: 12.5,
+  memoryBytes: 52_428_800,
+  diskBytes: 1_048_576,
+  networkReceivedBytes: 2048,
+  networkSentBytes: 1024,
+}
+
 export const metrics = z
   .object({
     now: z
@@ -38,4 +48,18 @@ export const metrics = z
       .array(z.object(sample))
       .describe('Each 15 seconds of the last hour in which it ran, the oldest first; at most 240'),
   })
-  .meta({ id: 'SandboxMetrics' })
+  .meta({
+    id: 'SandboxMetrics',
+    examples: [
+      {
+        now: {
+          ...shown,
+          cpuCount: 1,
+          memoryLimitBytes: 1_073_741_824,
+          diskLimitBytes: 10_737_418_240,
+          processCount: 3,
+        },
+        samples: [shown],
+      },
+    ],
+  })

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at, ids, previewHost, showExample } from './examples.ts'
 import { port, secondTime } from './common.ts'
 
 /** The SDK sends `{}` for an absent value. */
@@ -15,6 +16,7 @@ export const putPreview = z.object({
     .describe('A host name of your own, which leads here once its TXT record is seen; `null` removes it'),
   authConfig: authConfig.nullish().describe('The token to demand; `null` demands none'),
 })
+showExample(putPreview, { port: 3000, authConfig: { scheme: 'bearer', token: 'auto' } })
 
 export const preview = z
   .object({
@@ -42,11 +44,25 @@ export const preview = z
     createdAt: secondTime.describe('When it was declared'),
     previewAuthToken: z.string().optional().describe('Shown this once'),
   })
-  .meta({ id: 'Preview' })
+  .meta({
+    id: 'Preview',
+    examples: [
+      {
+        id: ids.preview,
+        sandboxId: ids.sandbox,
+        orgId: ids.org,
+        hostname: previewHost,
+        port: 3000,
+        sslStatus: 'active',
+        authConfig: { scheme: 'bearer' },
+        createdAt: at.second,
+      },
+    ],
+  })
 
 export const rotated = z
   .object({
     previewAuthToken: z.string().describe('The new token'),
     scheme: z.literal('bearer').describe('The token is sent as `Authorization: Bearer`'),
   })
-  .meta({ id: 'RotatedToken' })
+  .meta({ id: 'RotatedToken', examples: [{ previewAuthToken: 'atoll_…', scheme: 'bearer' }] })

@@ -1,8 +1,12 @@
 import { z } from 'zod'
+import { at, ids, showExample } from './examples.ts'
 import { manifest } from './images.ts'
 import {
+  cpuCount,
+  diskMB,
   envs,
   maxAgeSeconds,
+  memoryMB,
   notBuilt,
   onIdle,
   resourceName,
@@ -36,9 +40,11 @@ export const createSandbox = z.object({
   name: sandboxName.optional(),
   templateID: z.string().min(1).default('base').describe('Name of an image'),
   ...lifetimes,
-  cpuCount: z.int().positive().optional().describe('CPUs; `nproc` inside shows as many, or all of the host'),
-  memoryMB: z.int().positive().optional().describe('Memory in MiB'),
-  diskMB: z.int().positive().optional().describe('Disk in MiB'),
+  cpuCount: cpuCount
+    .optional()
+    .meta({ default: 1, description: 'CPUs; `nproc` inside shows as many, or all of the host' }),
+  memoryMB: memoryMB.optional().meta({ default: 1024, description: 'Memory in MiB' }),
+  diskMB: diskMB.optional().meta({ default: 10_240, description: 'Disk in MiB' }),
   envs: envs.optional(),
   user: user.optional().describe('Who runs commands and owns new files where nothing else is said. Default root'),
   metadata: z.record(z.string(), z.string()).optional().describe('Your own keys and values, shown with the sandbox'),
@@ -49,8 +55,19 @@ export const createSandbox = z.object({
   secretStore: notBuilt,
   webhooks: notBuilt,
 })
+showExample(createSandbox, { templateID: 'base', timeout: 600, memoryMB: 2048, envs: { STAGE: 'test' } })
 
 export const status = z.enum(['creating', 'running', 'hibernated', 'stopped', 'error'])
+
+const started = {
+  sandboxID: ids.sandbox,
+  status: 'running',
+  region: 'local',
+  workerID: 'worker-1',
+  sandboxDomain: 'preview.example.com',
+  memoryMB: 2048,
+  cpuCount: 1,
+} as const
 
 const startFields = {
   sandboxID: z.string().describe('Id of the sandbox, `sb-…`'),
@@ -69,7 +86,7 @@ export const startResult = z
     previewAuthToken: z.string().optional().describe('Shown this once'),
     fromCheckpointId: z.string().optional().describe('The checkpoint that it was started from'),
   })
-  .meta({ id: 'StartResult' })
+  .meta({ id: 'StartResult', examples: [started] })
 
 export const sandbox = z
   .object({
@@ -97,7 +114,25 @@ export const sandbox = z
       ),
     reasonMessage: z.string().optional().describe('The same in words'),
   })
-  .meta({ id: 'Sandbox' })
+  .meta({
+    id: 'Sandbox',
+    examples: [
+      {
+        ...started,
+        templateID: 'base',
+        timeout: 600,
+        metadata: {},
+        tags: {},
+        tagsLastUpdatedAt: null,
+        onIdle: 'hibernate',
+        maxAgeSeconds: 0,
+        startedAt: at.second,
+        endAt: at.second,
+        expiresAt: null,
+        volumes: [],
+      },
+    ],
+  })
 
 export const listSandboxesQuery = z.object({
   status: status.optional().describe('Only those in this state'),
@@ -112,7 +147,13 @@ export const listSandboxesQuery = z.object({
     .max(filtersMax)
     .optional()
     .describe('`key=value`, or `key` for any value: only those that have this tag. Repeated, all must match'),
-  limit: z.coerce.number().int().min(1).max(1000).optional().describe('Most sandboxes on a page, default 1000'),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(1000)
+    .optional()
+    .meta({ description: 'Most sandboxes on a page', default: 1000 }),
   cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
 })
 
@@ -122,8 +163,9 @@ export const updateSandbox = z.object({
   onIdle: onIdle.optional(),
   maxAgeSeconds: maxAgeSeconds.optional(),
 })
-
+showExample(updateSandbox, { timeout: 3600, onIdle: 'stop' })
 export const setTimeoutBody = z.object({ timeout })
+showExample(setTimeoutBody, { timeout: 3600 })
 export const wakeBody = z.object({
   timeout: timeout.optional(),
   memory: z
@@ -134,20 +176,21 @@ export const wakeBody = z.object({
         'checkpoint `before-cold-wake-<time>`. `true`: tries memory again that could not be restored. Without it, such memory is refused',
     ),
 })
+showExample(wakeBody, { timeout: 600 })
 export const hibernated = z
   .object({
     sandboxID: z.string().describe('Id of the sandbox'),
     status: z.literal('hibernated').describe('Its state now'),
     sizeBytes: z.number().describe('Saved memory in bytes'),
   })
-  .meta({ id: 'Hibernated' })
+  .meta({ id: 'Hibernated', examples: [{ sandboxID: ids.sandbox, status: 'hibernated', sizeBytes: 52_428_800 }] })
 
 export const fromCheckpoint = z.object({
   name: sandboxName.optional().describe('As in a new sandbox; of one sandbox alone'),
   ...lifetimes,
   envs: envs.optional(),
   user: user.optional().describe('As in a new sandbox. Default that of the checkpoint'),
-  memoryMB: z.int().positive().optional().describe('Memory in MiB; default that of the checkpoint'),
+  memoryMB: memoryMB.optional().describe('Memory in MiB; default that of the checkpoint'),
   volumes: mounts
     .optional()
     .describe(
@@ -157,6 +200,7 @@ export const fromCheckpoint = z.object({
   count: z.int().min(1).max(100).optional().describe('Starts this many and answers `{sandboxes}`'),
   secretStore: notBuilt,
 })
+showExample(fromCheckpoint, { timeout: 600 })
 
 export const startedFromCheckpoint = z.union([
   startResult,
@@ -164,17 +208,22 @@ export const startedFromCheckpoint = z.union([
     .object({
       sandboxes: z.array(z.union([startResult, sandboxError])).describe('For each start the sandbox, or the error'),
     })
-    .meta({ id: 'StartResults' }),
+    .meta({ id: 'StartResults', examples: [{ sandboxes: [started] }] }),
 ])
 
 const tagMap = z.record(z.string(), z.string())
-export const putTags = tagMap
+export const putTags = tagMap.meta({
+  maxProperties: 50,
+  propertyNames: { pattern: '^[A-Za-z0-9_.:-]{1,128}$' },
+  additionalProperties: { type: 'string', maxLength: 256 },
+  examples: [{ team: 'web' }],
+})
 export const tags = z
   .object({
     tags: tagMap.describe('All of them'),
     tagsLastUpdatedAt: secondTime.nullable().describe('When they were last replaced; null: never'),
   })
-  .meta({ id: 'Tags' })
+  .meta({ id: 'Tags', examples: [{ tags: { team: 'web' }, tagsLastUpdatedAt: at.second }] })
 export const tagKeys = z
   .object({
     keys: z
@@ -187,4 +236,4 @@ export const tagKeys = z
       )
       .describe('By name'),
   })
-  .meta({ id: 'TagKeys' })
+  .meta({ id: 'TagKeys', examples: [{ keys: [{ key: 'team', sandboxCount: 1, valueCount: 1 }] }] })

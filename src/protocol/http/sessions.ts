@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { at, ids, previewHost, showExample } from './examples.ts'
 import { manifest } from './images.ts'
 import { envs, milliTime, resourceName } from './common.ts'
 import { mounts } from './volumes.ts'
@@ -24,9 +25,9 @@ export const agentConfig = z.strictObject({
     .refine((names) => names.every((name) => toolName.safeParse(name).success), 'must hold names of tools')
     .optional()
     .describe('Names of tools that the agent may use; default all'),
-  cwd: z.string().optional().describe('Working directory of the agent, default `/workspace/app`'),
+  cwd: z.string().optional().meta({ description: 'Working directory of the agent', default: '/workspace/app' }),
   model: z.string().optional().describe('Name of a model that the server offers'),
-  harness: z.string().optional().describe('`pi`, `claude` or `acp:<command>`'),
+  harness: z.string().optional().meta({ description: '`pi`, `claude` or `acp:<command>`', default: 'pi' }),
   max_turns: z.int().min(1).max(10_000).optional().describe('Most calls of the model in one turn'),
   max_tokens: z.int().min(1).optional().describe('Most tokens of the session'),
   max_cost_usd: z.number().positive().optional().describe('US dollars; needs a model with a price'),
@@ -50,36 +51,42 @@ export const createSession = z.object({
   image: manifest.nullish().describe('Begins in a sandbox started from this image, which is built first'),
   volumes: mounts.optional().describe('Volumes to mount in its sandbox, as in `POST /api/sandboxes`'),
 })
+showExample(createSession, { prompt: 'Build a page that shows the time', user_id: 'ada' })
 
 export const sendMessage = z.object({
   message: z.string().min(1).describe('At most 256 KiB'),
   user_id: userId.describe('Your id of the owner'),
 })
+showExample(sendMessage, { message: 'Make it blue', user_id: 'ada' })
 
 export const interrupt = z.object({ user_id: userId.describe('Your id of the owner') })
+showExample(interrupt, { user_id: 'ada' })
 
 export const fork = z.object({
   user_id: userId.describe('Your id of the owner'),
   name: sessionName.optional().describe('Name of the new session'),
 })
+showExample(fork, { user_id: 'ada' })
 
 export const restart = z.object({
   user_id: userId.describe('Your id of the owner'),
   checkpoint_id: z.string().optional().describe('The checkpoint to begin from again'),
 })
+showExample(restart, { user_id: 'ada' })
 
 export const createToken = z.object({
   user_id: userId.describe('Your id of the owner'),
   scope: z.enum(['read', 'steer']).describe('`read` follows the session, `steer` also sends messages and interrupts'),
-  ttl: z.int().min(1).max(86_400).optional().describe('Seconds; default 3600'),
+  ttl: z.int().min(1).max(86_400).optional().meta({ description: 'Seconds', default: 3600 }),
 })
+showExample(createToken, { user_id: 'ada', scope: 'read', ttl: 600 })
 
 export const accessToken = z
   .object({
     token: z.string().describe('Passed as `?token=`'),
     expiresAt: milliTime.describe('When it stops working'),
   })
-  .meta({ id: 'AccessToken' })
+  .meta({ id: 'AccessToken', examples: [{ token: 'atoll_…', expiresAt: at.millisecond }] })
 
 export const ownerQuery = z.object({ user_id: z.string().optional().describe('Filter by owner') })
 
@@ -146,6 +153,29 @@ export const event = z
   })
   .meta({ id: 'SessionEvent' })
 
+const shownSession = {
+  id: ids.session,
+  status: 'running',
+  activity: 'starting',
+  sandboxId: ids.sandbox,
+  previewUrl: `https://${previewHost}`,
+  project: { title: 'Build a page that shows the time', framework: '', artifacts: [] },
+  messages: [
+    {
+      id: ids.message,
+      role: 'user',
+      content: 'Build a page that shows the time',
+      state: 'queued',
+      createdAt: at.millisecond,
+    },
+  ],
+  events: [{ id: ids.event, type: 'session_started', level: 'info', message: 'started', createdAt: at.millisecond }],
+  userId: 'ada',
+  usage: { inputTokens: 0, cacheReadTokens: 0, cacheWriteTokens: 0, outputTokens: 0 },
+  createdAt: at.millisecond,
+  updatedAt: at.millisecond,
+} as const
+
 export const session = z
   .object({
     id: z.string().describe('Id of the session, `session_…`'),
@@ -185,18 +215,18 @@ export const session = z
     createdAt: milliTime.describe('When it was created'),
     updatedAt: milliTime.describe('When it last changed'),
   })
-  .meta({ id: 'Session' })
+  .meta({ id: 'Session', examples: [shownSession] })
 
 export const sessionList = z
   .object({
     data: z.array(session).describe('One page, newest first'),
     nextCursor: z.string().nullable().describe('Value of `cursor` for the next page; null on the last'),
   })
-  .meta({ id: 'SessionList' })
+  .meta({ id: 'SessionList', examples: [{ data: [shownSession], nextCursor: null }] })
 
 export const endedSession = z
   .object({
     id: z.string().describe('Id of the session'),
     status: z.literal('ended').describe('Its state now'),
   })
-  .meta({ id: 'EndedSession' })
+  .meta({ id: 'EndedSession', examples: [{ id: ids.session, status: 'ended' }] })

@@ -1,7 +1,8 @@
 import { z } from 'zod'
-import { secondTime } from './common.ts'
+import { at, ids, showExample } from './examples.ts'
+import { secondTime, volumeName as nameOfVolume } from './common.ts'
 
-const volumeName = z.string().describe('1 to 63 of `a-z 0-9 _ . -`, the first a letter or digit')
+const volumeName = nameOfVolume.describe('1 to 63 of `a-z 0-9 _ . -`, the first a letter or digit')
 
 const mountFields = {
   name: z.string().describe('Name of the volume'),
@@ -40,9 +41,14 @@ export const checkpointVolumes = z.array(
 
 export const createVolume = z.object({
   name: volumeName,
-  sizeMB: z.int().positive().optional().describe('What it may hold, in MiB; default 10240, or that of `from`'),
+  sizeMB: z.int().min(1).optional().meta({
+    minimum: 16,
+    maximum: 1_048_576,
+    description: 'What it may hold, in MiB; default 10240, or that of `from`',
+  }),
   from: z.string().min(1).optional().describe('The volume, or `volume@snapshot`, that it begins as a clone of'),
 })
+showExample(createVolume, { name: 'tools', sizeMB: 1024 })
 
 const volumeFields = {
   id: z.string().describe('Id of the volume, `vol-…`'),
@@ -52,7 +58,9 @@ const volumeFields = {
   createdAt: secondTime.describe('When it was made'),
 }
 
-export const volume = z.object(volumeFields).meta({ id: 'Volume' })
+const example = { id: ids.volume, name: 'tools', sizeMB: 1024, createdAt: at.second } as const
+
+export const volume = z.object(volumeFields).meta({ id: 'Volume', examples: [example] })
 
 export const volumeDetails = z
   .object({
@@ -75,9 +83,10 @@ export const volumeDetails = z
       )
       .describe('The sandboxes that have it'),
   })
-  .meta({ id: 'VolumeDetails' })
+  .meta({ id: 'VolumeDetails', examples: [{ ...example, usedBytes: 4096, generation: 7, mountedBy: [] }] })
 
 export const createVolumeSnapshot = z.object({ name: volumeName })
+showExample(createVolumeSnapshot, { name: 'monday' })
 
 export const volumeSnapshot = z
   .object({
@@ -86,4 +95,4 @@ export const volumeSnapshot = z
     sizeMB: z.int().describe('Least size of a clone, in MiB'),
     createdAt: secondTime.describe('When it was made'),
   })
-  .meta({ id: 'VolumeSnapshot' })
+  .meta({ id: 'VolumeSnapshot', examples: [{ ...example, name: 'monday' }] })

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { ids } from './examples.ts'
 
 export const whoami = z
   .object({
@@ -8,4 +9,7 @@ export const whoami = z
     email: z.null().describe('Keys are of organisations alone'),
     key: z.object({ id: z.string().describe('Id of the key, `key_…`, as events have it') }).describe('The key'),
   })
-  .meta({ id: 'Whoami' })
+  .meta({
+    id: 'Whoami',
+    examples: [{ org_id: ids.org, org_name: 'default', user_id: null, email: null, key: { id: ids.key } }],
+  })

@@ -1,0 +1,29 @@
+import { z } from 'zod'
+
+/**
+ * What the examples of the reference are about. Each operation is shown with these ids, and `test/api/examples.test.ts` sends what is shown,
+ * with the ids of what it has made in their place. A schema that is asked for or answered by itself has its example in `.meta`.
+ */
+export const ids = {
+  org: 'org_3t8m2c5w9x1k7q4z',
+  key: 'key_6m1x8c3z7q2k9w4f',
+  sandbox: 'sb-7f3k9q2m5x8w1c4z',
+  checkpoint: 'cp-5m1x8c3z7q2k9w4f',
+  patch: 'pa-2w9k4f7x1m5c8z3q',
+  preview: 'pv-8c4z1q6k3m9x2f7w',
+  exec: 'es-6x2f8w3q9c1m4k7z',
+  terminal: 'ps-9q5m2z7x4f1k8c3w',
+  image: 'img-4k7c1w8f3x9q2z5m',
+  volume: 'vol-1z6q3f9m7w2x5k8c',
+  session: 'session_2x7m4q9c1k5w8f3z',
+  message: 'msg_5c8f2z6w1x9k3m7q',
+  event: 'evt_7w3z9k5f2q8m1x4c',
+} as const
+
+export const at = { second: '2026-01-15T10:30:00Z', millisecond: '2026-01-15T10:30:00.000Z' } as const
+export const previewHost = `${ids.sandbox}-p3000.preview.example.com`
+
+/** Gives the schema of a body its example. */
+export function showExample(schema: z.ZodType, example: object): void {
+  z.globalRegistry.add(schema, { ...schema.meta(), examples: [example] })
+}
