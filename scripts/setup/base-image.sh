@@ -1,10 +1,10 @@
-# The base image: a small Debian in which bash, git, python3, Node 24 and npm work, and which ssh, sftp and rsync reach.
+# The base image: a small Debian in which bash, git, python3, pip, Node 24 and npm work, and which ssh, sftp and rsync reach.
 
 base_suite=bookworm
-base_packages=bash,ca-certificates,curl,git,openssh-client,openssh-server,procps,python3,ripgrep,rsync
+base_packages=bash,ca-certificates,curl,git,jq,less,nano,openssh-client,openssh-server,procps,python3,python3-pip,ripgrep,rsync
 base_npm=11.21.2
 # Counts changes of this file that change the image.
-base_recipe_version=4
+base_recipe_version=5
 
 install_base_image() {
   local recipe id new
@@ -68,6 +68,8 @@ bootstrap_debian() {
   rm -f "$sources" "$apt_options" "$root/etc/apt/apt.conf.d/99mmdebstrap"
   rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/log/*.log "$root"/var/log/apt "$root"/tmp/*
   : >"$root/etc/machine-id"
+  # The sandbox is the environment: pip may install for all of it, although Debian has Python too (PEP 668).
+  printf '[install]\nbreak-system-packages = true\nroot-user-action = ignore\n' >"$root/etc/pip.conf"
   # The package makes host keys. Each sandbox makes its own, since those of an image would be known to all that have it.
   rm -f "$root"/etc/ssh/ssh_host_*
 }
@@ -125,7 +127,7 @@ add_mount_points() {
 # check_base: every program that the image promises starts in it.
 check_base() {
   local root=$1 program
-  for program in bash git curl python3 rg node npm npx rsync; do in_base "$root" "$program" --version; done
+  for program in bash git curl jq less nano python3 pip rg node npm npx rsync; do in_base "$root" "$program" --version; done
   test -x "$root/usr/bin/ps" # does not start without /proc
   in_base "$root" ssh -V
   test -x "$root/usr/sbin/sshd" # does not start without host keys

@@ -90,6 +90,18 @@ export class Image {
     return new Image(this.#client, await buildEnd(response, onEvent))
   }
 
+  /**
+   * What its latest build has told and its steps have written, so far; of more than 10 MB the first and the last part. Kept for thirty days. Throws
+   * `NotFoundError` when there is none.
+   */
+  async log(options: RequestOptions = {}): Promise<string> {
+    const response = await this.#client.open('GET', `${pathOf(this.info.id)}/log`, {
+      ...options,
+      headers: { Accept: 'text/plain' },
+    })
+    return await response.text()
+  }
+
   /** Deletes the image and ends its build. Sandboxes from it run on. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', pathOf(this.info.id), options)

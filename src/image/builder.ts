@@ -12,6 +12,7 @@ import {
   startDefaults,
 } from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
+import type { Emit } from './build-logs.ts'
 import type { BuildEvent, ImageLayer } from './image.ts'
 import type { ManifestOutline } from './manifest.ts'
 import type { ImageServiceDeps } from './service.ts'
@@ -55,7 +56,7 @@ const stderrInMessage = 500
 export async function buildImage(
   context: BuilderContext,
   build: Build,
-  emit: (event: BuildEvent) => void,
+  emit: Emit,
   signal: AbortSignal,
 ): Promise<string> {
   const { limits, sandboxes, log } = context
@@ -73,8 +74,8 @@ export async function buildImage(
     const work = new RunningBuild(context, build, { sandbox, emit, signal: ended })
     const { steps } = outline
     const reused = done === 0 ? '' : `, the first ${done} reused`
-    emit(logOf(0, 'build', `building ${steps.length} steps${reused} in ${sandboxId}`))
-    for (const [index, step] of steps.slice(0, done).entries()) work.skip(step, index + 1)
+    await emit(logOf(0, 'build', `building ${steps.length} steps${reused} in ${sandboxId}`))
+    for (const [index, step] of steps.slice(0, done).entries()) await work.skip(step, index + 1)
     for (let index = done; index < steps.length; index++) await work.step(steps[index] as Step, index + 1)
     return await work.finish()
   } catch (error) {
@@ -137,7 +138,7 @@ async function startSandbox(
 
 interface Running {
   sandbox: Sandbox
-  emit: (event: BuildEvent) => void
+  emit: Emit
   signal: AbortSignal
 }
 
@@ -155,13 +156,13 @@ class RunningBuild {
   }
 
   /** Skips a step that the starting layer has. */
-  skip(step: Step, number: number): void {
+  async skip(step: Step, number: number): Promise<void> {
     this.#setEnvs(step)
-    this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
+    await this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
   }
 
   async step(step: Step, number: number): Promise<void> {
-    this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}`)
+    await this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}`)
     const startedMs = performance.now()
     await runStep(step, {
       run: (command) => this.#run(command, step.type, number),
@@ -171,7 +172,7 @@ class RunningBuild {
     this.#setEnvs(step)
     await this.#saveLayer(number)
     const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
-    this.#log(number, step.type, `${this.#position(number)} done in ${seconds} s`)
+    await this.#log(number, step.type, `${this.#position(number)} done in ${seconds} s`)
   }
 
   /** Starts what the image is to run, and saves it. Returns the checkpoint. */
@@ -180,10 +181,10 @@ class RunningBuild {
     const { sandbox } = this.#running
     const number = outline.steps.length + 1
     if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
-    this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
+    await this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
     // A program that needs more memory fails here, not in each sandbox.
     if (outline.memory) await this.#context.sandboxes.scaling.scale(orgId, sandbox.id, memoryMb)
-    return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
+    return await this.#checkpoint(outline.memory ? 'full' : 'disk_only', outline.defaults)
   }
 
   #setEnvs(step: Step): void {
@@ -196,13 +197,14 @@ class RunningBuild {
     await this.#context.store.putLayer({ orgId, hash, checkpointId: await this.#checkpoint('disk_only') })
   }
 
-  async #checkpoint(kind: CheckpointKind): Promise<string> {
-    const { orgId, memoryMb, outline } = this.#build
+  /** A layer has the defaults of the origin alone, as other images stand on it too. */
+  async #checkpoint(kind: CheckpointKind, defaults: ManifestOutline['defaults'] = { envs: {} }): Promise<string> {
+    const { orgId, memoryMb } = this.#build
     const { sandbox, signal } = this.#running
     signal.throwIfAborted()
     const { checkpoints } = this.#context.sandboxes
     const id = newId('cp-')
-    const { envs = {}, cwd, user } = outline.defaults ?? {}
+    const { envs, cwd, user } = defaults
     const { cpuCount, diskMb } = startDefaults
     const sandboxConfig = {
       ...{ memoryMb, cpuCount, diskMb },
@@ -260,7 +262,7 @@ class RunningBuild {
       if (event.type === 'exit') return { ...event, stderr }
       if (event.type !== 'output') continue
       const data = decoders[event.stream].decode(event.data, { stream: true })
-      if (data !== '') emit({ event: 'build_output', step: number, stream: event.stream, data })
+      if (data !== '') await emit({ event: 'build_output', step: number, stream: event.stream, data })
       if (event.stream === 'stderr') stderr = `${stderr}${data}`.slice(-outputTailBytes)
       await output.acknowledge(event.offset + event.data.length)
     }
@@ -273,8 +275,10 @@ class RunningBuild {
     const { orgId, outline } = this.#build
     const { sandbox, signal } = this.#running
     const listening = new Set(await sandboxes.exec.ports(orgId, sandbox.id))
-    this.#log(number, 'start', startCommand)
-    const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
+    await this.#log(number, 'start', startCommand)
+    const cwd = outline.defaults?.cwd ?? sandbox.commandDefaults?.cwd
+    const inFolder = { envs: this.#envs, ...defined({ cwd }) }
+    const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], ...inFolder, ofImage: true })
     // Close it before memory is saved, which an open connection would delay.
     const attached = new AbortController()
     let ended: ProgramEnd | undefined
@@ -286,7 +290,7 @@ class RunningBuild {
       if (outline.readyCommand === undefined) {
         return (await sandboxes.exec.ports(orgId, sandbox.id)).some((port) => !listening.has(port))
       }
-      const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], envs: this.#envs, ...asRoot }
+      const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], ...inFolder, ...asRoot }
       const { exitCode } = await sandboxes.exec.run(
         orgId,
         sandbox.id,
@@ -309,15 +313,15 @@ class RunningBuild {
       attached.abort()
       await following
     }
-    this.#log(number, 'start', 'ready')
+    await this.#log(number, 'start', 'ready')
   }
 
   #position(number: number): string {
     return `[${number}/${this.#build.outline.steps.length}]`
   }
 
-  #log(step: number, type: string, message: string): void {
-    this.#running.emit(logOf(step, type, message))
+  async #log(step: number, type: string, message: string): Promise<void> {
+    await this.#running.emit(logOf(step, type, message))
   }
 }
 

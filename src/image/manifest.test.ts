@@ -147,3 +147,27 @@ test('manifest: a summary is one line', async () => {
   const { outline } = await plan({ steps: [run(`a\n${'b'.repeat(500)}`)] })
   assert.match(summaryOf(outline.steps[0]!), /^a b{100,}…$/)
 })
+
+test('manifest: commands after a workdir run there, and what env and workdir say is for all sandboxes of the image', async () => {
+  const workdir = (path: string) => ({ type: 'workdir', args: { path } }) as const
+  const env = (vars: Record<string, string>) => ({ type: 'env', args: { vars } }) as const
+  const pwd: ManifestStep = { type: 'run', args: { commands: ['pwd'] } }
+  const steps = [pwd, workdir('/a'), env({ A: '1', B: '1' }), pwd, workdir('/b'), env({ A: '2' }), pwd]
+  const { outline } = await plan({ steps })
+  const cwds = outline.steps.flatMap((step) => (step.type === 'run' ? [step.args.cwd] : []))
+  assert.deepEqual(cwds, [undefined, '/a', '/b'])
+  assert.deepEqual(outline.defaults, { envs: { A: '2', B: '1' }, cwd: '/b' })
+  assert.equal((await plan({ steps: [pwd] })).outline.defaults, undefined)
+  const ofRun = async (...before: ManifestStep[]) => {
+    const { layerHashes } = await hashesOf((await plan({ steps: [...before, pwd] })).outline, 'base')
+    return layerHashes.at(-1)
+  }
+  assert.notEqual(await ofRun(workdir('/a')), await ofRun(workdir('/b')))
+  assert.notEqual(await ofRun(), await ofRun(env({ A: '1' })))
+})
+
+test('manifest: the variables of all env steps together are bounded as those of a sandbox are', async () => {
+  const env = (name: string) => ({ type: 'env', args: { vars: { [name]: 'x'.repeat(100_000) } } }) as const
+  const steps = Array.from({ length: 20 }, (_, index) => env(`A${index}`))
+  await assert.rejects(plan({ steps }), { code: 'invalid_request', message: /^image\.steps must be at most \d+ bytes/ })
+})

@@ -1,10 +1,20 @@
 import { createHash } from 'node:crypto'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import { TimeSlice } from '../lib/async/time-slice.ts'
+import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
-import { assertInput, type CommandDefaults } from '../sandbox/index.ts'
+import { assertEnvs, assertInput, type CommandDefaults } from '../sandbox/index.ts'
 import type { ImageLimits } from './image.ts'
-import { assertCommand, type FileOutline, type ManifestStep, outlineOf, type Step, textLengthOf } from './steps.ts'
+import {
+  assertCommand,
+  envsOf,
+  type FileOutline,
+  type ManifestStep,
+  outlineOf,
+  revisionOf,
+  type Step,
+  textLengthOf,
+} from './steps.ts'
 
 /** What a client asks to build. The wire form, checked for its shape alone (`protocol/http/images.ts`). */
 export interface Manifest {
@@ -24,7 +34,7 @@ export interface Manifest {
   startCommand?: string | undefined
   /** Repeated until it succeeds; then the image is saved. Default: the start command listens on a TCP port. */
   readyCommand?: string | undefined
-  /** From a Dockerfile: the defaults of sandboxes from the image. */
+  /** Of sandboxes from the image. Given for a Dockerfile; else what `env` and `workdir` steps say. */
   defaults?: (CommandDefaults & { envs: Record<string, string> }) | undefined
   /** The template that the manifest was made of. */
   template?: { tag: string; dockerfile: string } | undefined
@@ -59,7 +69,7 @@ export async function planOf(
   manifest: Manifest,
   limits: Pick<ImageLimits, 'stepsMax' | 'filesMax'>,
 ): Promise<BuildPlan> {
-  const { base = 'base', steps = [], name: _name, ...rest } = manifest
+  const { base = 'base', steps = [], name: _name, defaults: given, ...rest } = manifest
   assertInput(steps.length <= limits.stepsMax, 'image.steps', `must be at most ${limits.stepsMax}`)
   const files = steps.map(({ args }) => ('files' in args ? args.files.length : 'content' in args ? 1 : 0))
   const fileCount = files.reduce((sum, count) => sum + count, 0)
@@ -79,10 +89,30 @@ export async function planOf(
     await slice.next()
     textLength += textLengthOf(step)
     assertInput(textLength <= textLengthMax, 'image.steps', `have more than ${textLengthMax} characters of texts`)
-    outlined.push(await outlineOf(step, `image.steps.${index}.args`, keep))
+    outlined.push(await outlineOf(inFolder(step, folderOf(outlined)), `image.steps.${index}.args`, keep))
   }
   const origin = rest.oci !== undefined ? '' : builtInNames.has(base) ? 'base' : base
-  return { outline: { ...rest, base: origin, steps: outlined }, contents }
+  const defaults = given ?? defaultsOf(outlined)
+  assertEnvs(defaults?.envs ?? {}, 'image.steps')
+  return { outline: { ...rest, base: origin, steps: outlined, ...defined({ defaults }) }, contents }
+}
+
+/** `run` in the folder of the last `workdir`. As an argument it is in the hash. */
+function inFolder(step: ManifestStep, cwd: string | undefined): ManifestStep {
+  if (step.type !== 'run' || cwd === undefined) return step
+  const { commands, ...as } = step.args
+  return { ...step, args: { commands, cwd, ...as } }
+}
+
+function folderOf(steps: readonly Step[]): string | undefined {
+  return steps.findLast((step) => step.type === 'workdir')?.args.path
+}
+
+function defaultsOf(steps: readonly Step[]): ManifestOutline['defaults'] {
+  const cwd = folderOf(steps)
+  const envs: Record<string, string> = {}
+  for (const step of steps) Object.assign(envs, envsOf(step))
+  return cwd === undefined && Object.keys(envs).length === 0 ? undefined : { envs, ...defined({ cwd }) }
 }
 
 function assertCommands({ memory = false, startCommand, readyCommand }: Manifest): void {
@@ -128,7 +158,7 @@ export async function hashesOf(
 /** `JSON.stringify` of a step, in pieces. */
 function* jsonOf(step: Step): Generator<string> {
   if (!('files' in step.args)) {
-    yield JSON.stringify(step)
+    yield JSON.stringify({ ...step, ...revisionOf(step) })
     return
   }
   const { files, ...args } = step.args

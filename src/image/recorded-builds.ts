@@ -4,6 +4,7 @@ import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { ImageSource } from '../sandbox/index.ts'
 import { keyOf } from './build-files.ts'
+import type { BuildLogs, Emit } from './build-logs.ts'
 import { buildImage, type BuilderContext, checkpointName, logOf, type Origin, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from './image.ts'
@@ -15,7 +16,18 @@ const importsOfOne = 2
 
 type ArchiveSource = Extract<ImageSource, { archive: unknown }>
 
+/** The requests that wait for the build of one image, and what ends them. */
+interface Wait {
+  orgId: string
+  /** Of the build. */
+  key: string
+  requests: number
+  cancel: AbortController
+  over: PromiseWithResolvers<void>
+}
+
 interface RecordedBuildsContext extends BuilderContext {
+  logs: BuildLogs
   removal: Removal
   /** What the build of an image on this base begins with. */
   originOf: (orgId: string, base: string, follower: Follower) => Promise<Origin>
@@ -27,8 +39,8 @@ export class RecordedBuilds {
   readonly #builds: Builds
   readonly #semaphore: Semaphore
   readonly #imports = new Semaphore({ permitsPerKey: importsOfOne })
-  /** By image: the requests that wait for its build, and what ends them. */
-  readonly #waits = new Map<string, { requests: number; cancel: AbortController; over: PromiseWithResolvers<void> }>()
+  /** By image. */
+  readonly #waits = new Map<string, Wait>()
   /** The ends of all requests and detached builds. */
   readonly #running = new Set<Promise<unknown>>()
   #isClosing = false
@@ -36,8 +48,14 @@ export class RecordedBuilds {
   constructor(context: RecordedBuildsContext) {
     this.#context = context
     this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey: context.limits.buildsAtOnce })
-    // The next start goes on with detached builds.
-    this.#builds = new Builds(async (key) => (this.#isClosing ? undefined : await context.files.remove(key)))
+    this.#builds = new Builds(async (key) => {
+      for (const [id, { key: ofWait, orgId }] of this.#waits)
+        if (ofWait === key) await context.logs.keep({ orgId, id }, { key })
+      // The next start goes on with detached builds.
+      if (this.#isClosing) return
+      await context.files.remove(key)
+      await context.logs.remove({ key })
+    })
   }
 
   /** Ends builds; detached ones stay for the next start. */
@@ -85,7 +103,9 @@ export class RecordedBuilds {
   async finish(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
     const { store, removal, log } = this.#context
     const { id, orgId, isDetached } = image
-    const wait = this.#waits.get(id) ?? {
+    const key = keyOf(image)
+    const wait: Wait = this.#waits.get(id) ?? {
+      ...{ orgId, key },
       requests: 0,
       cancel: new AbortController(),
       over: Promise.withResolvers<void>(),
@@ -95,9 +115,16 @@ export class RecordedBuilds {
     const { cancel } = wait
     const given = signal === undefined ? cancel.signal : AbortSignal.any([signal, cancel.signal])
     try {
-      const build = (emit: (event: BuildEvent) => void, ended: AbortSignal) => this.#build(image, source, emit, ended)
+      const build = (tell: (event: BuildEvent) => void, ended: AbortSignal) =>
+        this.#context.logs.record(key, (note) => {
+          const emit: Emit = (event) => {
+            tell(event)
+            return note(event)
+          }
+          return this.#build(image, source, emit, ended)
+        })
       const follower = { ...defined({ onEvent }), signal: given }
-      const { checkpointId, oci } = await this.#builds.join(keyOf(image), build, follower)
+      const { checkpointId, oci } = await this.#builds.join(key, build, follower)
       const change = { status: 'ready', checkpointId, lastUsedAt: new Date(), ...defined({ oci }) } as const
       const ready = await store.updateImage(id, change)
       if (ready !== undefined) return ready
@@ -121,12 +148,7 @@ export class RecordedBuilds {
     }
   }
 
-  async #build(
-    image: Image,
-    source: ArchiveSource | undefined,
-    emit: (event: BuildEvent) => void,
-    signal: AbortSignal,
-  ): Promise<BuiltImage> {
+  async #build(image: Image, source: ArchiveSource | undefined, emit: Emit, signal: AbortSignal): Promise<BuiltImage> {
     const { orgId, manifest: outline, layerHashes, memoryMb } = image
     const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
     const from = source ?? reference ?? (await this.#context.originOf(orgId, outline.base, { signal }))
@@ -148,7 +170,7 @@ export class RecordedBuilds {
   async #import(
     { orgId, layerHashes: [hash = ''] }: Image,
     source: ImageSource,
-    emit: (event: BuildEvent) => void,
+    emit: Emit,
     signal: AbortSignal,
   ): Promise<{ checkpointId: string; cwd?: string; oci: OciFacts }> {
     const { store, sandboxes } = this.#context
@@ -156,11 +178,11 @@ export class RecordedBuilds {
     const checkpoint = layer && (await readyCheckpoint(sandboxes, orgId, layer.checkpointId))
     const known = await store.importedImage(orgId, hash)
     if (checkpoint !== undefined && known?.oci !== undefined) {
-      emit(logOf(0, 'import', `image ${known.oci.digest} is there`))
+      await emit(logOf(0, 'import', `image ${known.oci.digest} is there`))
       const { cwd } = checkpoint.sandboxConfig.commandDefaults ?? {}
       return { checkpointId: checkpoint.id, ...defined({ cwd }), oci: known.oci }
     }
-    emit(logOf(0, 'import', 'reference' in source ? `fetching ${source.reference}` : 'reading the archive'))
+    await emit(logOf(0, 'import', 'reference' in source ? `fetching ${source.reference}` : 'reading the archive'))
     const id = newId('cp-')
     const { digest, config } = await sandboxes.checkpoints.import(
       orgId,
@@ -168,7 +190,7 @@ export class RecordedBuilds {
       signal,
     )
     await store.putLayer({ orgId, hash, checkpointId: id })
-    emit(logOf(0, 'import', `image ${digest}`))
+    await emit(logOf(0, 'import', `image ${digest}`))
     const { entrypoint, cmd, cwd } = config
     return { checkpointId: id, ...defined({ cwd }), oci: { digest, entrypoint, cmd } }
   }

@@ -1,11 +1,13 @@
 import { ignoreNotFound } from '../errors.ts'
 import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
+import type { BuildLogs } from './build-logs.ts'
 import type { ImageServiceDeps } from './service.ts'
 
 interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'log'> {
   /** By organisation; `ImageRows` takes them too, to find an image to share. */
   locks: KeyedMutex
+  logs: BuildLogs
 }
 
 /** Removes images with the layers and checkpoints that no other image of the organisation needs, and what crashes have left. */
@@ -16,12 +18,13 @@ export class Removal {
     this.#context = context
   }
 
-  /** Removes a row, and the data that no other row needs. */
+  /** Removes a row with its log, and the data that no other row needs. */
   async remove(orgId: string, id: string): Promise<void> {
     await this.#context.locks.run(orgId, async () => {
-      const { store } = this.#context
+      const { store, logs } = this.#context
       const image = await store.image(id, orgId)
       await store.deleteImage(id)
+      await logs.remove({ orgId, id })
       const layers = await store.deleteUnusedLayers(orgId)
       const ids = [...layers.map((layer) => layer.checkpointId), image?.checkpointId]
       await this.removeCheckpoints(ids.flatMap((checkpointId) => (checkpointId ? { id: checkpointId, orgId } : [])))

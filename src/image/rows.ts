@@ -5,6 +5,7 @@ import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { assertInteger } from '../sandbox/index.ts'
 import { type BuildFiles, keyOf } from './build-files.ts'
+import type { BuildLogs } from './build-logs.ts'
 import { readyCheckpoint } from './builder.ts'
 import type { Image } from './image.ts'
 import { type Manifest, planOf } from './manifest.ts'
@@ -14,6 +15,7 @@ import type { ImageServiceDeps } from './service.ts'
 interface RowsContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'sandboxLimits'> {
   names: ImageNames
   files: BuildFiles
+  logs: BuildLogs
   /** By organisation; `Removal` takes them too, so that an image that is shared is not removed meanwhile. */
   locks: KeyedMutex
 }
@@ -41,7 +43,7 @@ export class ImageRows {
     manifest: Manifest,
     { name, isDetached, isShared = false, creation }: RowOptions,
   ): Promise<Image> {
-    const { store, sandboxes, limits, sandboxLimits, names, files, locks } = this.#context
+    const { store, sandboxes, limits, sandboxLimits, names, files, logs, locks } = this.#context
     const plan = await planOf(manifest, limits)
     const { outline } = plan
     for (const field of ['builderMemoryMB', 'runtimeMemoryMB'] as const) {
@@ -71,8 +73,7 @@ export class ImageRows {
       if (name === undefined) {
         const shared = ready ?? alike.find((image) => image.status === 'building' && image.name === undefined)
         if (shared !== undefined) return shared
-        for (const image of alike)
-          if (image.status === 'failed' && image.name === undefined) await store.deleteImage(image.id)
+        for (const image of alike) if (image.status === 'failed' && image.name === undefined) await this.#delete(image)
       }
       const shared = ready?.checkpointId
       const image: Image =
@@ -81,6 +82,7 @@ export class ImageRows {
           : { ...draft, status: 'ready', checkpointId: shared, ...defined({ oci: ready?.oci }) }
       if (image.status === 'building') await files.write(keyOf(image), plan.contents)
       await store.insertImage(image, made === undefined ? creation : undefined)
+      if (ready !== undefined) await logs.keep(image, ready)
       return image
     })
   }
@@ -98,12 +100,17 @@ export class ImageRows {
   async #freeName(orgId: string, name: string): Promise<void> {
     const { store, limits } = this.#context
     const taken = await store.imageNamed(name, orgId)
-    if (taken?.status === 'failed') await store.deleteImage(taken.id)
+    if (taken?.status === 'failed') await this.#delete(taken)
     else if (taken !== undefined) throw new ServiceError('conflict', `there is an image named ${name}`)
     const named = await store.countNamed(orgId)
     if (named >= limits.snapshotsMax) {
       throw new ServiceError('conflict', `the organisation has ${named} named images, the most it may have`)
     }
+  }
+
+  async #delete({ orgId, id }: Image): Promise<void> {
+    await this.#context.store.deleteImage(id)
+    await this.#context.logs.remove({ orgId, id })
   }
 
   /** The first of these whose checkpoint is there. Removes rows without their data. */
@@ -112,7 +119,7 @@ export class ImageRows {
     for (const image of images) {
       if (image.status !== 'ready' || image.checkpointId === undefined) continue
       if (await readyCheckpoint(sandboxes, orgId, image.checkpointId)) return image
-      if (image.name === undefined) await store.deleteImage(image.id)
+      if (image.name === undefined) await this.#delete(image)
       else await store.updateImage(image.id, { status: 'failed', failure: { message: 'its data is gone' } })
     }
     return undefined

@@ -7,6 +7,7 @@ import type { Log } from '../lib/log.ts'
 import type { SandboxLimits, SandboxService, StartedSandbox, StartFromCheckpoint } from '../sandbox/index.ts'
 import { ArchiveUploads } from './archive-upload.ts'
 import { BuildFiles, keyOf } from './build-files.ts'
+import { BuildLogs } from './build-logs.ts'
 import { logOf, type Origin, readyCheckpoint } from './builder.ts'
 import type { Follower } from './builds.ts'
 import type { Definitions } from './definitions.ts'
@@ -23,6 +24,8 @@ export interface ImageServiceDeps {
   sandboxes: SandboxService
   /** The folder for files of builds under way; made if absent. */
   dir: string
+  /** The folder for logs of builds; made if absent. */
+  logDir: string
   limits: ImageLimits
   sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
   signingSecret: string
@@ -38,7 +41,7 @@ export type BuildOptions = CreateOptions & Follower
 /** What a sandbox starts from, as a client names it. */
 export type ImageRequest = { image: Manifest } | { snapshot: string }
 
-export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused'>
+export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused' | 'removeOldLogs'>
 
 /** A start from an image is recorded at most once in this time. */
 const usedEveryMs = 60_000
@@ -51,6 +54,7 @@ export class Images {
   readonly uploads: ArchiveUploads
   readonly #deps: ImageServiceDeps
   readonly #files: BuildFiles
+  readonly #logs: BuildLogs
   readonly #names: ImageNames
   readonly #rows: ImageRows
   readonly #recorded: RecordedBuilds
@@ -60,13 +64,15 @@ export class Images {
     this.#deps = deps
     this.uploads = new ArchiveUploads(deps.signingSecret)
     const files = new BuildFiles(deps.dir)
+    const logs = new BuildLogs(deps.logDir, deps.log)
     const locks = new KeyedMutex()
     this.#files = files
+    this.#logs = logs
     this.#names = new ImageNames(deps)
-    this.#removal = new Removal({ ...deps, locks })
-    this.#rows = new ImageRows({ ...deps, names: this.#names, files, locks })
+    this.#removal = new Removal({ ...deps, locks, logs })
+    this.#rows = new ImageRows({ ...deps, names: this.#names, files, logs, locks })
     const originOf = this.#findOrigin.bind(this)
-    this.#recorded = new RecordedBuilds({ ...deps, files, removal: this.#removal, originOf })
+    this.#recorded = new RecordedBuilds({ ...deps, files, logs, removal: this.#removal, originOf })
   }
 
   /** Removes what a crash has left, and goes on with detached builds. Call after the start of the sandbox service. */
@@ -76,7 +82,9 @@ export class Images {
     await this.#removal.removeBuildSandboxes()
     const detached = building.filter((image) => image.isDetached)
     for (const image of building) if (!image.isDetached) await store.deleteImage(image.id)
-    await this.#files.keepOnly(new Set(detached.map(keyOf)))
+    const keys = new Set(detached.map(keyOf))
+    await this.#files.keepOnly(keys)
+    await this.#logs.keepRunning(keys)
     await this.#removal.removeUnknown()
     await this.#settlePublications()
     for (const image of detached) {
@@ -93,6 +101,12 @@ export class Images {
   /** Removes images without a name from which nobody has started since. */
   async removeUnused(usedBefore: Date, signal: AbortSignal): Promise<void> {
     await this.#removal.removeUnused(usedBefore, signal)
+  }
+
+  /** Removes logs of builds that ended before, and those whose image a crash has removed without them. */
+  async removeOldLogs(endedBefore: Date, signal?: AbortSignal): Promise<void> {
+    const exists = async (id: string) => (await this.#deps.store.image(id)) !== undefined
+    await this.#logs.removeOld(endedBefore, exists, signal)
   }
 
   /** Builds an image under a name and waits for its end. Throws `conflict` for a taken name, `build_failed`, `invalid_request`. */
@@ -166,6 +180,19 @@ export class Images {
     if (failure === undefined) return ended
     const { message, ...details } = failure
     throw new ServiceError('build_failed', message, { details })
+  }
+
+  /** Passes on what the build of an image has told so far. Throws `not_found`, also when there is no log, or none any more. */
+  async readLog(orgId: string, nameOrId: string, send: (text: AsyncIterable<Buffer>) => Promise<void>): Promise<void> {
+    const image = await this.get(orgId, nameOrId)
+    // The end of a build keeps its log under the id before the row tells of it.
+    if (image.status === 'building' && (await this.#logs.read({ key: keyOf(image) }, send))) return
+    if (await this.#logs.read(image, send)) return
+    const why =
+      image.status === 'building'
+        ? 'its build has told nothing yet'
+        : 'a log is kept for thirty days, and of the newest images'
+    throw new ServiceError('not_found', `image ${nameOrId} has no log: ${why}`)
   }
 
   /** Throws `forbidden` unless the organisation is the operator's. */

@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { spawnSync } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
 import { Image } from '@opencomputer/sdk/node'
 import { step as stepSchema } from '../protocol/http/images.ts'
 import { defaultImageLimits } from './image.ts'
@@ -32,7 +36,41 @@ test('steps: packages are arguments, and nothing asks a question', async () => {
   assert.match(apt?.argv[2] ?? '', /apt-get update && apt-get install --yes -- "\$@"/)
   assert.deepEqual(apt?.argv.slice(4), ['jq', 'curl'])
   assert.deepEqual(apt?.envs, { DEBIAN_FRONTEND: 'noninteractive' })
-  assert.deepEqual(pip?.argv, ['python3', '-m', 'pip', 'install', '--', 'requests>=2', 'flask[async]'])
+  assert.deepEqual(pip?.argv.slice(4), ['requests>=2', 'flask[async]'])
+})
+
+/** What the command of a `pip_install` calls on a machine that has these programs alone, and with what it ends. */
+async function pipInstall(context: TestContext, programs: Record<string, string>) {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-pip-'))
+  context.after(() => rm(folder, { recursive: true }))
+  for (const [name, script] of Object.entries({ ...programs, sh: 'exec /bin/sh "$@"' }))
+    await writeFile(`${folder}/${name}`, `#!/bin/sh\ncd ${folder}\n${script}\n`, { mode: 0o755 })
+  const { commands } = await asked({ steps: [{ type: 'pip_install', args: { packages: ['a', "b'$(c)"] } }] })
+  const [file, ...args] = commands[0]!.argv
+  const { status, stderr } = spawnSync(`${folder}/${file}`, args, { env: { PATH: folder }, encoding: 'utf8' })
+  return { status, stderr, calls: await readFile(`${folder}/calls`, 'utf8').catch(() => '') }
+}
+
+test('steps: pip comes from Python itself or by apt-get where it is missing, else the step says so', async (context) => {
+  const python = (modules: string) =>
+    `case "$2 $3" in ${modules} "pip --version") test -e pip ;; "pip install") echo "$@" >>calls ;; *) exit 1 ;; esac`
+  const installs = /^-m pip install -- a b'\$\(c\)\n$/m
+  const apt = 'echo "apt-get $@" >>calls; test $1 = update || : >pip'
+  const there = await pipInstall(context, { python3: python('"pip --version") ;;'), 'apt-get': apt })
+  assert.deepEqual([there.status, there.calls], [0, "-m pip install -- a b'$(c)\n"])
+  const own = await pipInstall(context, { python3: python('"ensurepip ") : >pip ;;'), 'apt-get': apt })
+  assert.deepEqual([own.status, own.calls], [0, "-m pip install -- a b'$(c)\n"])
+  const debian = await pipInstall(context, { python3: python(''), 'apt-get': apt })
+  assert.equal(debian.status, 0, debian.stderr)
+  assert.match(debian.calls, /^apt-get update\napt-get install --yes --no-install-recommends python3-pip\n/)
+  assert.match(debian.calls, installs)
+  const offline = await pipInstall(context, { python3: python(''), 'apt-get': 'echo no mirror >&2; exit 100' })
+  assert.deepEqual([offline.status, offline.stderr, offline.calls], [100, 'no mirror\n', ''])
+  const another = await pipInstall(context, { python3: python(''), 'apt-get': 'true' })
+  assert.deepEqual([another.status, another.calls], [1, ''])
+  const bare = await pipInstall(context, {})
+  assert.equal(bare.status, 1)
+  assert.match(bare.stderr, /^pip_install: the image has neither pip .* nor an apt-get/)
 })
 
 test('steps: folders and files need no program', async () => {

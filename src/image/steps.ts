@@ -51,6 +51,8 @@ export interface StepSandbox {
 }
 
 interface StepKind<Type extends StepType> {
+  /** Counts changes of what `run` leaves in the image, for the hash of the step: a layer of a former one is not used. Default 1. */
+  revision?: number
   /** All texts that the record of an image keeps. */
   texts(args: StepArgs[Type]): string[]
   /**
@@ -78,9 +80,12 @@ const kinds: { [Type in StepType]: StepKind<Type> } = {
   })),
 
   pip_install: installation((packages) => ({
-    argv: ['python3', '-m', 'pip', 'install', '--', ...packages],
-    // An older pip does not know these settings and needs neither.
-    envs: { PIP_BREAK_SYSTEM_PACKAGES: '1', PIP_ROOT_USER_ACTION: 'ignore', PIP_NO_INPUT: '1' },
+    argv: ['sh', '-c', pipInstall, 'pip', ...packages],
+    // PEP 668: Debian's pip refuses to install for the whole system otherwise. An older pip does not know these settings and needs none.
+    envs: {
+      ...{ PIP_BREAK_SYSTEM_PACKAGES: '1', PIP_ROOT_USER_ACTION: 'ignore', PIP_NO_INPUT: '1' },
+      DEBIAN_FRONTEND: 'noninteractive',
+    },
   })),
 
   run: {
@@ -98,6 +103,7 @@ const kinds: { [Type in StepType]: StepKind<Type> } = {
   },
 
   env: {
+    revision: 2,
     texts: ({ vars }) => Object.entries(vars).flat(),
     outline(args, field) {
       assertEnvs(args.vars, `${field}.vars`)
@@ -165,6 +171,11 @@ export async function outlineOf<Type extends StepType>(
   return { type, args: await kinds[type].outline(args, field, keep) } as Step
 }
 
+/** What its hash says of a step beside its outline: nothing for the first revision. */
+export function revisionOf({ type }: Step): { revision?: number } {
+  return defined({ revision: kinds[type].revision })
+}
+
 /** One line about a step, for logs. */
 export function summaryOf<Type extends StepType>({ type, args }: Step<Type>): string {
   const line = kinds[type].summary(args).replaceAll(/\s+/g, ' ').trim()
@@ -201,13 +212,35 @@ function untilFailure(command: string): string {
   return `{\n${command}\n} || exit $?`
 }
 
-/** Takes names and values in turn. Login shells and PAM read the two files; a plain exec reads neither. */
+/** Takes packages. Python may come without pip, and then with what makes it. */
+const pipInstall = `
+has_pip() { python3 -m pip --version >/dev/null 2>&1; }
+has_pip || python3 -m ensurepip >/dev/null 2>&1
+if ! has_pip && command -v apt-get >/dev/null; then
+  apt-get update && apt-get install --yes --no-install-recommends python3-pip || exit
+fi
+if ! has_pip; then
+  echo 'pip_install: the image has neither pip for its python3 nor an apt-get that brings it' >&2
+  exit 1
+fi
+exec python3 -m pip install -- "$@"`
+
+/**
+ * Takes names and values in turn, for what begins without the variables of the sandbox: PAM and login shells read the two files. In the second a
+ * later step goes first, and a variable that the shell has wins. Only PATH comes last: /etc/profile has set it before.
+ */
 const keepVariables = `
-mkdir -p /etc/profile.d || exit
+profile=/etc/profile.d/osb-image.sh
+mkdir -p /etc/profile.d && touch $profile || exit
 while test $# -gt 0; do
   quoted=$(printf %s "$2" | sed "s/'/'\\\\\\\\''/g") || exit
   printf '%s=%s\\n' "$1" "$2" >>/etc/environment || exit
-  printf "export %s='%s'\\n" "$1" "$quoted" >>/etc/profile.d/osb-image.sh || exit
+  if test "$1" = PATH; then
+    printf 'export PATH=%s\\n' "'$quoted'" >>$profile || exit
+  else
+    printf 'test -n "\${%s+x}" || export %s=%s\\n' "$1" "$1" "'$quoted'" >$profile.new || exit
+    cat $profile >>$profile.new && mv $profile.new $profile || exit
+  fi
   shift 2
 done`
 

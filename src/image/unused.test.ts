@@ -58,6 +58,7 @@ test('unused images: one without a name goes with its checkpoint thirty days aft
     store: rows.store,
     sandboxes: rows.sandboxes,
     dir: join(tmpdir(), 'atoll-no-builds'),
+    logDir: join(tmpdir(), 'atoll-no-logs'),
     limits: defaultImageLimits,
     sandboxLimits: { memoryMbMin: 128, memoryMbMax: 4096 },
     signingSecret: 'secret',

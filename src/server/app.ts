@@ -138,6 +138,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.images,
     sandboxes,
     dir: `${config.dataDir}/builds`,
+    logDir: `${config.dataDir}/build-logs`,
     limits: imageLimits,
     definitions,
     signingSecret: secret,

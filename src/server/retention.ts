@@ -16,7 +16,7 @@ export interface RetentionRule {
 
 interface RetentionContext {
   sandboxes: Pick<RunningSandboxService, 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints'>
-  images: Pick<Images, 'removeUnused'>
+  images: Pick<Images, 'removeUnused' | 'removeOldLogs'>
   sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
   /** No service stands above these two. */
   store: { idempotency: Pick<Store['idempotency'], 'purge'>; events: Pick<Store['events'], 'purge'> }
@@ -26,6 +26,7 @@ interface RetentionContext {
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 const dayMs = 24 * hourMs
+const buildLogDays = 30
 
 /** All that is deleted because of its age, or because a crash has left it without use. */
 export function retentionRules({
@@ -43,6 +44,11 @@ export function retentionRules({
     { what: 'quarantine', everyMs: hourMs, run: () => sandboxes.emptyQuarantine() },
     { what: 'checkpoints of forks', everyMs: 10 * minuteMs, run: () => sessions.sweepForkCheckpoints() },
     { what: 'unused images', everyMs: hourMs, run: (signal) => images.removeUnused(ago(unusedDays * dayMs), signal) },
+    {
+      what: 'logs of builds',
+      everyMs: hourMs,
+      run: (signal) => images.removeOldLogs(ago(buildLogDays * dayMs), signal),
+    },
     { what: 'idempotency keys', everyMs: hourMs, run: () => store.idempotency.purge(ago(dayMs)) },
     { what: 'events', everyMs: hourMs, run: () => store.events.purge(ago(eventDays * dayMs), eventsMax) },
   ]

@@ -29,6 +29,13 @@ function refused(pattern: RegExp, code: ErrorCode = 'invalid_request') {
     error.message.startsWith(String(error.details['field']))
 }
 
+test('an agent begins in the folder that the image names, unless it is given one', () => {
+  const folder = (imageCwd: string, cwd?: string) =>
+    checkCreate({ prompt: 'p', userId: 'u', agentConfig: cwd === undefined ? {} : { cwd } }, config, imageCwd)
+      .agentConfig.cwd
+  assert.deepEqual([folder('/srv'), folder('/srv', '/given'), folder('/')], ['/srv', '/given', '/workspace/app'])
+})
+
 test('what is not given has its default', () => {
   assert.deepEqual(check().agentConfig, {
     harness: 'pi',

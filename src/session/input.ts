@@ -16,13 +16,17 @@ const encodedSystemPromptBytesMax = 3 * 1024 * 1024
 
 /**
  * Checks what needs the configuration or another field, and applies the defaults; `protocol/http/sessions.ts` has checked the
- * rest. Throws `unavailable` for a harness that is not installed.
+ * rest. `imageCwd` is the folder that the image names. Throws `unavailable` for a harness that is not installed.
  */
-export function checkCreate(input: CreateSession, config: SessionConfig): { agentConfig: AgentConfig; title: string } {
+export function checkCreate(
+  input: CreateSession,
+  config: SessionConfig,
+  imageCwd?: string,
+): { agentConfig: AgentConfig; title: string } {
   const limits = { ...defaultSessionLimits, ...config.limits }
   checkText(input.prompt, 'prompt', limits)
   if (input.name !== undefined) assertName(input.name)
-  const agentConfig = checkAgentConfig(input.agentConfig ?? {}, config, limits)
+  const agentConfig = checkAgentConfig(input.agentConfig ?? {}, config, limits, imageCwd)
   // A checkpoint may hold what the image lacks; if it does not, the agent says so.
   const missing = input.checkpointId === undefined ? config.missingHarness?.(agentConfig.harness) : undefined
   if (missing !== undefined) throw new ServiceError('unavailable', missing)
@@ -57,7 +61,12 @@ export function splitModel(model: string): { provider: string; id: string } | un
   return { provider: model.slice(0, slash), id: model.slice(slash + 1) }
 }
 
-function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limits: SessionLimits): AgentConfig {
+function checkAgentConfig(
+  input: CreateAgentConfig,
+  config: SessionConfig,
+  limits: SessionLimits,
+  imageCwd = '/',
+): AgentConfig {
   const harness = input.harness ?? defaultHarness
   assertInput(isKnownHarness(harness, config.harnesses), 'agent_config.harness', `names no known harness`)
   const model = input.model ?? config.defaultModel
@@ -68,7 +77,8 @@ function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limit
     'agent_config.model',
     'names a model that this server does not offer',
   )
-  const cwd = checkPath(input.cwd ?? defaultCwd, 'agent_config.cwd')
+  // The root is what an image has that names no folder, and none for a project.
+  const cwd = checkPath(input.cwd ?? (imageCwd === '/' ? defaultCwd : imageCwd), 'agent_config.cwd')
   assertEnvs(input.envs ?? {}, 'agent_config.envs')
   return {
     harness,

@@ -301,6 +301,15 @@ test('a checkpoint is started from; one that does not exist is not found at once
   assert.equal(world.sandboxes.created[0]?.checkpointId, 'cp-1')
 })
 
+test('an agent begins in the folder that the image of its checkpoint names', async () => {
+  const service = world.serve()
+  world.sandboxes.commandDefaults = { cwd: '/srv/app' }
+  const { session } = await service.create(orgId, { ...simple, checkpointId: 'cp-1' })
+  assert.equal(session.agentConfig.cwd, '/srv/app')
+  const given = { ...simple, agentConfig: { cwd: '/given' }, checkpointId: 'cp-1' }
+  assert.equal((await service.create(orgId, given)).session.agentConfig.cwd, '/given')
+})
+
 test('a stream joins what is stored and what comes, from any number on', async () => {
   const service = world.serve()
   world.sandboxes.script = { turn: () => {} }

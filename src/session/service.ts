@@ -5,7 +5,7 @@ import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { Log } from '../lib/log.ts'
-import { assertName, type SandboxService } from '../sandbox/index.ts'
+import { assertName, type Checkpoint, type SandboxService } from '../sandbox/index.ts'
 import {
   type AccessToken,
   AccessTokens,
@@ -127,12 +127,13 @@ export class Sessions {
     const made = await this.#findMade(orgId, options)
     if (made) return made
     this.#assertOpen()
-    const checked = checkCreate(input, this.#deps.config)
+    const checkpoint =
+      input.checkpointId === undefined ? undefined : await this.#assertCheckpoint(orgId, input.checkpointId)
+    const checked = checkCreate(input, this.#deps.config, checkpoint?.sandboxConfig.commandDefaults?.cwd)
     const { title } = checked
     const volumes = input.volumes?.length ? input.volumes : undefined
     if (volumes !== undefined) await this.#deps.sandboxes.assertVolumes(orgId, volumes)
     const agentConfig = { ...checked.agentConfig, ...defined({ volumes: input.volumes }) }
-    if (input.checkpointId !== undefined) await this.#assertCheckpoint(orgId, input.checkpointId)
     await this.#assertNameFree(orgId, input.name)
     const now = new Date()
     const { name, userId, userEmail, userName, checkpointId } = input
@@ -381,12 +382,16 @@ export class Sessions {
     throw new ServiceError('conflict', 'name is that of another session', { details: { field: 'name' } })
   }
 
-  /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */
-  async #assertCheckpoint(orgId: string, checkpointId: string): Promise<void> {
+  /**
+   * Returns a checkpoint, or undefined while it is being made. Throws `not_found` for one that does not exist and `conflict` for one that failed;
+   * waits for none.
+   */
+  async #assertCheckpoint(orgId: string, checkpointId: string): Promise<Checkpoint | undefined> {
     // The start from it throws a later failure.
     const settled = this.#deps.sandboxes.checkpoints.usable(orgId, checkpointId)
     const checkpoint = await withTimeout(checkpointCheckMs, settled)
     if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
+    return checkpoint
   }
 
   #assertOpen(): void {

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { readdir, readFile, rm } from 'node:fs/promises'
 import { type IncomingMessage, request } from 'node:http'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { Atoll, Image } from '../../sdk/src/index.ts'
 import { useWorld } from '../support/world.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
@@ -173,6 +176,85 @@ test('image: a failed step is told by both calls, and the next build takes its p
   assert.deepEqual(await buildsUnderWay(), [])
 })
 
+test('image: the log of a build stays, also of one that failed, and goes with the image', async () => {
+  const { api } = world
+  const log = (name: string) => api.raw('GET', `/api/images/${name}/log`)
+  const image = imageOf('echo to whom it concerns', 'printf half; echo why >&2; exit 9')
+  assert.equal((await api.post('/api/snapshots', { name: 'told', image })).status, 400)
+  const failed = await log('told')
+  assert.deepEqual([failed.status, failed.headers['content-type']], [200, 'text/plain; charset=utf-8'])
+  assert.match(
+    failed.text,
+    /^building 2 steps in sb-build-\w+\n\[1\/2\] echo to whom it concerns\nto whom it concerns\n/,
+  )
+  assert.match(failed.text, /\[2\/2\] printf half.*\n(half|why|\n)+\nended: step 2 \(run\) exited with 9: why\n$/)
+  const made = await api.post('/api/snapshots', { name: 'told', image: imageOf('echo to whom it concerns', 'true') })
+  assert.equal(made.status, 201, 'it takes the place of the failed one')
+  const { text } = await log('told')
+  assert.match(text, /\[1\/2\] echo to whom it concerns: reused\n.*\nthe image is ready\n$/s)
+  assert.equal((await api.raw('GET', `/api/snapshots/${made.body.id}/log`)).text, text)
+  const client = new Atoll({ url: world.origin, apiKey: api.key })
+  assert.equal(await (await Image.get('told', { client })).log(), text)
+  const again = imageOf('echo to whom it concerns', 'true')
+  assert.equal((await api.post('/api/snapshots', { name: 'told-again', image: again })).status, 201)
+  assert.equal((await api.delete('/api/images/told')).status, 204)
+  assert.equal((await log('told')).status, 404)
+  assert.equal((await log('told-again')).text, text, 'that of the build which made its data')
+  const events = eventsOf(
+    (await api.raw('GET', '/api/images/told-again/log', { headers: { accept: 'text/event-stream' } })).text,
+  )
+  assert.deepEqual([events.at(-1)?.event, events.at(-1)?.data.status], ['result', 'ready'])
+  assert.equal((await world.stranger.raw('GET', '/api/images/told-again/log')).status, 404)
+  await rm(`${world.dataDir}/build-logs/ended`, { recursive: true })
+  const gone = await log('told-again')
+  assert.deepEqual([gone.status, JSON.parse(gone.text).code], [404, 'not_found'])
+  assert.match(JSON.parse(gone.text).error, /kept for thirty days/)
+  await api.delete('/api/images/told-again')
+})
+
+test('image: the log of a build under way is what it has told so far, for all that wait for it', async () => {
+  const { api } = world
+  const image = imageOf('echo begun; sleep 60')
+  const first = await beginning('POST', '/api/snapshots', { name: 'log-one', image })
+  const second = await beginning('POST', '/api/snapshots', { name: 'log-two', image })
+  for (const name of ['log-one', 'log-two']) {
+    await eventually(async () => (await api.raw('GET', `/api/images/${name}/log`)).text.endsWith('\nbegun\n'), {
+      what: `${name} has a log`,
+    })
+  }
+  first.leave()
+  second.leave()
+  await eventually(async () => (await api.raw('GET', '/api/images/log-two/log')).status === 404, { what: 'it is gone' })
+  await eventually(async () => (await readdir(`${world.dataDir}/build-logs/running`)).length === 0, {
+    what: 'nothing is left of it',
+  })
+})
+
+test('image: commands, terminals and agents begin in the folder of the last workdir, unless they say otherwise', async () => {
+  const { api } = world
+  const path = join(world.dataDir, 'a folder')
+  const workdir = { type: 'workdir', args: { path } }
+  const steps = [{ type: 'workdir', args: { path: world.dataDir } }, workdir, run('pwd > where')]
+  const made = await api.post('/api/snapshots', { name: 'in-folder', image: { steps } })
+  assert.equal(made.status, 201, made.text)
+  assert.equal(await readFile(`${path}/where`, 'utf8'), `${path}\n`)
+  const inFolder = async (id: string, body: object = {}) =>
+    (await api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'pwd', ...body })).body.stdout
+  const { sandboxID } = (await api.post('/api/sandboxes', { snapshot: 'in-folder' })).body
+  assert.equal(await inFolder(sandboxID), `${path}\n`)
+  assert.equal(await inFolder(sandboxID, { cwd: '/' }), '/\n')
+  const onIt = await api.post('/api/sandboxes', { image: { base: 'in-folder', steps: [run('true')] } })
+  assert.equal(await inFolder(onIt.body.sandboxID), `${path}\n`, 'also in an image on it')
+  const checkpoint = await api.post(`/api/sandboxes/${sandboxID}/checkpoints`, { name: 'c', kind: 'disk_only' })
+  const fork = await api.post(`/api/sandboxes/from-checkpoint/${checkpoint.body.id}`, {})
+  assert.equal(await inFolder(fork.body.sandboxID), `${path}\n`, 'also in a fork')
+  const shorter = await api.post('/api/sandboxes', { image: { steps: steps.slice(0, 1) } })
+  assert.equal(await inFolder(shorter.body.sandboxID), `${world.dataDir}\n`, 'and no image with the same first steps')
+  for (const id of [sandboxID, onIt.body.sandboxID, fork.body.sandboxID, shorter.body.sandboxID])
+    await api.delete(`/api/sandboxes/${id}`)
+  await api.delete('/api/images/in-folder')
+})
+
 test('image: a build in the background can be followed and cancelled', async () => {
   const { api } = world
   const begun = await api.post('/api/snapshots?async=1', { name: 'later', image: imageOf('echo begun; sleep 60') })
@@ -336,7 +418,9 @@ test('image: patches of an image run in what starts from it', async () => {
 
 test('template: a Dockerfile is built, and read with and without /api', async () => {
   const { api } = world
-  const dockerfile = 'FROM base\nENV WORD=hello\nRUN test "$WORD" = hello\n'
+  // Without ENV, whose step writes below /etc of this machine.
+  const folder = join(world.dataDir, 'docker')
+  const dockerfile = `FROM base\nWORKDIR ${folder}\nRUN test "$PWD" = ${folder}\n`
   const made = await api.post('/templates', { name: 'docker', dockerfile })
   assert.equal(made.status, 201, made.text)
   assert.deepEqual(
@@ -346,7 +430,7 @@ test('template: a Dockerfile is built, and read with and without /api', async ()
   assert.equal(made.body.templateID, made.body.id)
   assert.deepEqual((await api.get('/api/templates/docker')).body, made.body)
   const { sandboxID } = (await api.post('/api/sandboxes', { templateID: 'docker' })).body
-  assert.equal((await api.post(`/api/sandboxes/${sandboxID}/exec/run`, { cmd: 'echo $WORD' })).body.stdout, 'hello\n')
+  assert.equal((await api.post(`/api/sandboxes/${sandboxID}/exec/run`, { cmd: 'pwd' })).body.stdout, `${folder}\n`)
   const wrong = await api.post('/api/templates', { name: 'wrong', dockerfile: 'FROM base\nADD a b' })
   assert.deepEqual([wrong.status, wrong.body.field, wrong.body.line], [400, 'dockerfile', 2])
   assert.equal((await api.post('/templates', { name: 'docker', dockerfile })).status, 409)

@@ -48,6 +48,11 @@ async function untilNothingIsLeft(): Promise<void> {
   await eventually(async () => (await layersOnDisk()).length === 0, { what: 'no layer is left' })
   assert.deepEqual(await sandboxes(), [])
   assert.deepEqual(await readdir(`${server.dataDir}/builds`).catch(() => []), [])
+  const logs = await readdir(`${server.dataDir}/build-logs`, { recursive: true }).catch(() => [])
+  assert.deepEqual(
+    logs.filter((name) => /\/\d+$/.test(name)),
+    [],
+  )
 }
 
 test('the SDK builds an image of files, variables and commands, and starts from it', async () => {
@@ -56,15 +61,16 @@ test('the SDK builds an image of files, variables and commands, and starts from 
   const image = Image.base()
     .addFile('/srv/name.txt', 'atoll')
     .addLocalDir(folder, '/srv/site')
-    .env({ COLOUR: "it's blue" })
+    .env({ COLOUR: 'red' })
+    .env({ COLOUR: "it's blue", SIZE: 'of the image', PATH: '/opt/bin:/usr/local/bin:/usr/bin:/bin' })
     .workdir('/srv/work')
-    .runCommands('cd /srv', 'test "$COLOUR" = "it\'s blue"', 'cat name.txt site/page.html > both')
+    .runCommands('pwd > where', 'cd /srv', 'test "$COLOUR" = "it\'s blue"', 'cat name.txt site/page.html > both')
   await rm(folder, { recursive: true })
   const logs: string[] = []
   const made = await snapshots.create({ name: 'site', image, onBuildLogs: (line) => logs.push(line) })
   assert.equal(made.status, 'ready')
   assert.ok(
-    logs.some((line) => line.includes('[5/5]')),
+    logs.some((line) => line.includes('[6/6]')),
     logs.join('\n'),
   )
   assert.equal((await snapshots.get('site')).checkpointId, made.checkpointId)
@@ -73,9 +79,28 @@ test('the SDK builds an image of files, variables and commands, and starts from 
     ['site'],
   )
   assert.equal((await snapshots.waitUntilReady('site')).id, made.id)
-  const sandbox = await Sandbox.create({ ...connection, snapshot: 'site', envs: { EXTRA: 'yes' } })
+  const sandbox = await Sandbox.create({ ...connection, snapshot: 'site', envs: { EXTRA: 'yes', SIZE: 'given' } })
   assert.equal((await sandbox.exec.run('cat /srv/both; echo $EXTRA')).stdout, 'atoll<h1>reef</h1>yes\n')
-  assert.equal((await sandbox.exec.run(`bash -lc 'echo $COLOUR'`)).stdout, "it's blue\n")
+  const shown = 'echo $COLOUR, $SIZE, $PATH, $PWD'
+  const inForce = (size: string) => `it's blue, ${size}, /opt/bin:/usr/local/bin:/usr/bin:/bin, /srv/work\n`
+  assert.equal((await sandbox.exec.run(shown)).stdout, inForce('given'))
+  assert.equal((await sandbox.exec.run(`bash -lc '${shown}'`)).stdout, inForce('given'), 'a login shell has no say')
+  assert.equal((await sandbox.exec.run(`bash -lc '${shown}'`, { env: { SIZE: 'own' } })).stdout, inForce('own'))
+  assert.equal((await sandbox.exec.run(`env -i bash -lc '${shown}'`)).stdout, inForce('of the image'))
+  const terminal = await server.json('POST', `/api/sandboxes/${sandbox.sandboxId}/pty`, {
+    ...{ shell: '/bin/sh', args: ['-c', `{ ${shown}; } > /tmp/shown`], cols: 80, rows: 24 },
+  })
+  assert.ok(terminal)
+  await eventually(async () => (await sandbox.exec.run('cat /tmp/shown')).stdout === inForce('given'), {
+    what: 'a terminal',
+  })
+  const { checkpointId } = (await rows()).find(({ name }) => name === 'site')!
+  const body = { envs: { COLOUR: 'green' } }
+  const fork = await api<{ sandboxID: string }>('POST', `/sandboxes/from-checkpoint/${checkpointId}`, body)
+  const { stdout } = await (
+    await Sandbox.connect(fork.body.sandboxID, connection)
+  ).exec.run('echo $COLOUR $SIZE; cat where')
+  assert.equal(stdout, 'green of the image\n/srv/work\n')
   assert.equal(
     (await sandbox.exec.run('stat -c %a%F /srv/name.txt /srv/work')).stdout,
     '644regular file\n755directory\n',
@@ -85,6 +110,21 @@ test('the SDK builds an image of files, variables and commands, and starts from 
   await snapshots.delete('site')
   await snapshots.delete('site')
   assert.equal((await sandbox.exec.run('cat /srv/name.txt')).stdout, 'atoll', 'sandboxes live on')
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
+test('the SDK installs Python packages on the base image, for the whole system', async () => {
+  const setup = "from setuptools import setup\nsetup(name='reef', version='1.0', py_modules=['reef'])\n"
+  const image = Image.base()
+    .addFile('/srv/reef/setup.py', setup)
+    .addFile('/srv/reef/reef.py', "name = 'reef'\n")
+    .pipInstall(['srv/reef'])
+    .runCommands(
+      `test "$(python3 -c 'import reef; print(reef.name)')" = reef`,
+      'pip --version && jq . /dev/null && less -V && nano -V',
+    )
+  assert.equal((await snapshots.create({ name: 'pip', image })).status, 'ready')
   await deleteAll()
   await untilNothingIsLeft()
 })
@@ -174,6 +214,21 @@ test('a session works in a sandbox of an image, whose processes go on beside the
   await untilNothingIsLeft()
 })
 
+test('the log of a build that prints without bound has its first and its last part', async () => {
+  const image = { steps: [run('echo first', `head -c ${100 * 2 ** 20} /dev/zero | tr '\\0' x`, 'echo; echo last')] }
+  assert.equal((await api('POST', '/snapshots', { name: 'loud', image })).status, 201)
+  const log = await (await server.fetch('/api/images/loud/log')).text()
+  const some = 'x'.repeat(1000)
+  assert.ok(log.includes(`\nfirst\n${some}`) && log.includes(`${some}\nlast\n[1/1] done in `), log.slice(-300))
+  const [gap = '', bytes] = /\n\[(\d+) bytes are left out\]\n/.exec(log) ?? []
+  assert.ok(
+    log.length <= 10 * 2 ** 20 + gap.length && Number(bytes) >= 100 * 2 ** 20 - 10 * 2 ** 20,
+    `${log.length}, ${gap}`,
+  )
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
 test('a step that never ends, and one that fills the disk, fail with the step', async () => {
   const full = await api<{ code: string; step: number; stderr: string }>('POST', '/snapshots', {
     name: 'full',
@@ -196,16 +251,17 @@ test('a killed server goes on with a build in the background after the steps tha
     steps: [
       run('cat /proc/sys/kernel/random/uuid > /first'),
       { type: 'add_file', args: { path: '/kept', content: Buffer.from('content').toString('base64') } },
-      run('sleep 2', 'cat /kept /first > /both'),
+      run('echo before', 'sleep 2', 'cat /kept /first > /both', 'echo after'),
     ],
   }
   await api('POST', '/snapshots?async=1', { name: 'goes-on', image })
   void api('POST', '/snapshots', { name: 'waits', image: { steps: [run('sleep 60')] } }).catch(() => undefined)
   await eventually(
     async () => {
-      return (await layersOnDisk()).length === 2 && (await sandboxes()).length === 2
+      const isBegun = (await layersOnDisk()).length === 2 && (await sandboxes()).length === 2
+      return isBegun && /\nbefore\n/.test(await (await server.fetch('/api/images/goes-on/log')).text())
     },
-    { what: 'two steps are done, and the other build has begun' },
+    { what: 'two steps are done, the third and the other build have begun' },
   )
   await server.kill()
   await server.restart()
@@ -213,6 +269,11 @@ test('a killed server goes on with a build in the background after the steps tha
   assert.deepEqual(
     (await rows()).map(({ name }) => name),
     ['goes-on'],
+  )
+  const log = await (await server.fetch('/api/images/goes-on/log')).text()
+  assert.match(
+    log,
+    /\nbefore\n.*\nthe build goes on after a restart of the server\n.*\nbefore\nafter\n.*\nthe image is ready\n$/s,
   )
   const sandbox = await Sandbox.create({ ...connection, snapshot: 'goes-on' })
   const { stdout } = await sandbox.exec.run('cat /both /first')

@@ -97,7 +97,7 @@ test('an image without libc or shell is fetched once, pinned, and its variables,
   assert.equal(registry.requests.length, asked, 'nothing was fetched again')
   const other = await started('extended')
   assert.equal(await (await server.fetch(`/api/sandboxes/${other}/files?path=/opt/more/file`)).text(), 'added')
-  assert.equal((await run(other, { cmd: 'probe', args: [] })).stdout, '65532:65532 65532 /not/there good day\n')
+  assert.equal((await run(other, { cmd: 'probe', args: [] })).stdout, '65532:65532 65532 /opt/more good day\n')
   await deleteAll()
 })
 

@@ -148,6 +148,7 @@ export async function serve(host: Host, life = new Life(), warmSandboxesMax = 0)
     store: life.wrap(store.images, 'images'),
     sandboxes: service,
     dir,
+    logDir: `${dir}-logs`,
     limits: defaultImageLimits,
     definitions: new Map([
       ['defined', { steps: [{ type: 'add_file', args: { path: '/a', content: 'YQ==' } }], defaults }],

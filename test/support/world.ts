@@ -58,6 +58,8 @@ export interface World extends AsyncDisposable {
   /** The DNS in which proofs of domains are looked up. */
   records: FakeTxtRecords
   logs: LogLine[]
+  /** Removed at the end. */
+  dataDir: string
   /** Sets the record that shows a domain to be an organisation's, by default that of `api`. */
   prove(domain: string, orgId?: string): void
   /** Starts a sandbox and returns its id. */
@@ -94,6 +96,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     store: store.images,
     sandboxes,
     dir: join(dataDir, 'builds'),
+    logDir: join(dataDir, 'build-logs'),
     limits: { ...defaultImageLimits, ...options.imageLimits },
     definitions: options.definitions ?? new Map(),
     signingSecret: 'the signing secret of this world',
@@ -170,6 +173,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     sdkPackage: join(dataDir, 'atoll-sdk-1.2.3.tgz'),
     records,
     logs,
+    dataDir,
     prove(domain, orgId = owner.id) {
       const record = sandboxes.previews.verification({ orgId, customHostname: domain })
       if (record !== undefined) records.add(record)

@@ -2,13 +2,20 @@ import { open, readFile } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import { type Atoll, Image, type ImageInfo, type ImageManifest, type TemplateInfo } from '../../../sdk/src/index.ts'
+import {
+  type Atoll,
+  type BuildEvent,
+  Image,
+  type ImageInfo,
+  type ImageManifest,
+  type TemplateInfo,
+} from '../../../sdk/src/index.ts'
 import { baseImage, tellBuild } from '../build.ts'
 import { chosen, each, type AllFlags } from '../each.ts'
 import { UsageError } from '../exit-codes.ts'
 import { writeFields } from '../fields.ts'
 import { examples } from '../options.ts'
-import { columns, hint, when, writeJson, writeLine } from '../output.ts'
+import { columns, hint, printable, when, write, writeJson, writeLine } from '../output.ts'
 import { Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 import { sizeText } from '../units.ts'
@@ -18,6 +25,10 @@ const importTimeoutMs = 2 * 3_600_000
 
 interface BuildFlags extends Flags {
   background?: boolean
+}
+
+interface LogFlags extends Flags {
+  follow?: boolean
 }
 
 export function addImage(program: Command): void {
@@ -63,6 +74,24 @@ export function addImage(program: Command): void {
         await handle?.close()
       }
       if (!json) hint(`atoll create --template ${name}`)
+    })
+  image
+    .command('log')
+    .description('print what the build of an image has told, also of one that failed, for thirty days')
+    .addHelpText('after', examples('atoll image log tools'))
+    .argument('<image>')
+    .option('-f, --follow', 'while it is being built: print what comes, and end by its result')
+    .action(async (nameOrId: string, _options: LogFlags, command: Command) => {
+      const { follow, json, ...flags } = command.optsWithGlobals<LogFlags>()
+      const found = await Image.get(nameOrId, { client: await clientOf(flags) })
+      if (follow && found.info.status === 'building') {
+        const { info } = await found.follow(json ? {} : { onEvent: print })
+        if (json) await writeJson(info)
+        return
+      }
+      const log = await found.log()
+      if (json) await writeJson({ log })
+      else await write(process.stdout.isTTY ? printable(log) : log)
     })
   image
     .command('follow')
@@ -180,4 +209,9 @@ async function manifestIn(file: string): Promise<ImageManifest> {
 async function answer(info: ImageInfo, json: boolean | undefined): Promise<void> {
   if (json) await writeJson(info)
   else await writeLine(info.id)
+}
+
+function print(event: BuildEvent): void {
+  const words = event.event === 'build_log' ? `${event.message}\n` : event.data
+  process.stdout.write(process.stdout.isTTY ? printable(words) : words)
 }

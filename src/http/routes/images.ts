@@ -1,10 +1,15 @@
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import { boundedArchive, type Image } from '../../image/index.ts'
 import { defined } from '../../lib/defined.ts'
 import { checkpoints as checkpointWire, files, images as wire } from '../../protocol/http/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { apiOrigin } from '../server/config.ts'
+import { dropWhenStalled } from '../server/least-rate.ts'
+import { onceClosed } from '../server/once-closed.ts'
 import { type Answer, type Call, noContent, type Route, routesOf } from '../server/route.ts'
+import { exportCaps } from '../server/streams.ts'
 import { seconds } from '../server/time.ts'
 import { patchBody, patchInput } from './patches.ts'
 import { sendList } from '../server/json-list.ts'
@@ -16,6 +21,9 @@ export const buildErrors = ['build_failed', 'conflict', 'quota_exceeded', 'no_ca
 
 const buildEvents =
   'event: build_log\ndata: {"step":1,"type":"run","message":"…"}\n\nevent: result\ndata: {"id":"img-…",…}\n\n'
+
+const buildLog =
+  'building 1 steps in sb-build-…\n[1/1] echo built\nbuilt\n[1/1] done in 0.2 s\nsaving files\nthe image is ready\n'
 
 const archiveErrors = [
   'conflict',
@@ -148,12 +156,17 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
       description:
         'Events from the beginning of the build, as with the request that began it; `result` alone when it is over.',
       answers: { 200: { description: 'Events', content: 'text/event-stream', example: buildEvents } },
-      async handle(call) {
-        const { orgId, params, deps } = call
-        return await streamBuild(call, async (follower) =>
-          imageBody(await deps.images.follow(orgId, params.name, follower)),
-        )
-      },
+      handle: followBuild,
+    }),
+    route('GET', `${path}/log`, {
+      id: `read${noun}Log`,
+      summary: 'Read the log of the build of an image',
+      description:
+        'What the latest build of the image has told and its steps have written so far: the first 5 MiB and the last 4 to 5 MiB, with a line between them that says ' +
+        'how many bytes are left out. It is kept for thirty days after the build, also of one that failed, and goes with the image. With `Accept: text/event-stream` it ' +
+        'follows the build as `/events` does.',
+      answers: { 200: { description: 'The log', content: 'text/plain', example: buildLog } },
+      handle: (call) => (wantsStream(call) ? followBuild(call) : sendLog(call)),
     }),
     route('POST', `${path}/patches`, {
       id: `create${noun}Patch`,
@@ -193,6 +206,35 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
     publishing(path, `publish${noun}`, 'publish', true),
     publishing(path, `unpublish${noun}`, 'unpublish', false),
   ]
+}
+
+type OfOne = Pick<Call<{ name: string }>, 'orgId' | 'params' | 'request' | 'reply' | 'streams' | 'deps' | 'limits'>
+
+async function followBuild(call: OfOne): Promise<undefined> {
+  const { orgId, params, deps } = call
+  return await streamBuild(call, async (follower) => imageBody(await deps.images.follow(orgId, params.name, follower)))
+}
+
+async function sendLog(call: OfOne): Promise<undefined> {
+  const { orgId, params, reply, deps, streams, limits } = call
+  const response = reply.raw
+  onceClosed(response, streams.open('export', exportCaps(call)))
+  await deps.images.readLog(orgId, params.name, async (text) => {
+    reply.hijack()
+    dropWhenStalled(response, limits.streamStallMs)
+    const headers = {
+      'content-type': 'text/plain; charset=utf-8',
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+    }
+    response.writeHead(200, { ...(reply.getHeaders() as Record<string, string>), ...headers })
+    try {
+      await pipeline(Readable.from(text, { highWaterMark: 1 }), response)
+    } catch (error) {
+      deps.log.debug({ err: error, image: params.name }, 'the sending of a log broke')
+    }
+  })
+  return undefined
 }
 
 function publishing(

@@ -23,13 +23,17 @@ export const step = z
         .describe('Arguments of the step'),
     }),
     z.strictObject({
-      type: z.literal('env').describe('Sets variables for later steps and for login shells'),
+      type: z
+        .literal('env')
+        .describe('Sets variables for later steps, and for all that runs in a sandbox from the image'),
       args: z
         .strictObject({ vars: z.record(z.string(), z.string()).describe('Names and values') })
         .describe('Arguments of the step'),
     }),
     z.strictObject({
-      type: z.literal('workdir').describe('Makes a folder'),
+      type: z
+        .literal('workdir')
+        .describe('Makes the folder in which later `run` steps, and commands in a sandbox from the image, begin'),
       args: z.strictObject({ path }).describe('Arguments of the step'),
     }),
     z.strictObject({

@@ -25,7 +25,10 @@ export const agentConfig = z.strictObject({
     .refine((names) => names.every((name) => toolName.safeParse(name).success), 'must hold names of tools')
     .optional()
     .describe('Names of tools that the agent may use; default all'),
-  cwd: z.string().optional().meta({ description: 'Working directory of the agent', default: '/workspace/app' }),
+  cwd: z.string().optional().meta({
+    description: 'Working directory of the agent. An image that names one is another default',
+    default: '/workspace/app',
+  }),
   model: z.string().optional().describe('Name of a model that the server offers'),
   harness: z.string().optional().meta({ description: '`pi`, `claude` or `acp:<command>`', default: 'pi' }),
   max_turns: z.int().min(1).max(10_000).optional().describe('Most calls of the model in one turn'),

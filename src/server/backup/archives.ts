@@ -1,4 +1,4 @@
-import { mkdir, realpath, rename, rm } from 'node:fs/promises'
+import { mkdir, readdir, realpath, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../../runtime/command.ts'
 import { exists } from '../../runtime/exists.ts'
@@ -7,6 +7,8 @@ import { imageNamePattern, type Manifest, type Part } from './manifest.ts'
 
 /** Small files of the data directory that stand for themselves; those of builds end with them. */
 const smallFiles = ['identity', 'signing-secret', 'definitions', 'builds', 'db/own.conf']
+/** Logs of ended builds, at most: their names are arguments. */
+const logsMax = 20_000
 /** Files of running builds may come and go during an attempt. */
 const attempts = 5
 const extractTimeoutMs = 3_600_000
@@ -16,14 +18,24 @@ const options = ['--numeric-owner', '--xattrs', '--xattrs-include=*', '--acls'] 
 export async function archiveFiles(folder: BackupFolder, dataDir: string, signal: AbortSignal): Promise<Part> {
   const found = await Promise.all(smallFiles.map((name) => exists(join(dataDir, name))))
   const names = smallFiles.filter((_, index) => found[index])
-  const argv = ['tar', '--create', ...options, '--directory', dataDir, '--', ...names] as [string, ...string[]]
   for (let attempt = 1; ; attempt += 1) {
+    const all = [...names, ...(await endedLogs(dataDir))]
+    const argv = ['tar', '--create', ...options, '--directory', dataDir, '--', ...all] as [string, ...string[]]
     try {
       return await folder.writeOutput(folder.freshName('files'), argv, { signal })
     } catch (error) {
       if (attempt === attempts || signal.aborted) throw error
     }
   }
+}
+
+/** Each by its name: tar fails for a folder in which files come and go meanwhile. */
+async function endedLogs(dataDir: string): Promise<string[]> {
+  const logs: string[] = []
+  const ended = 'build-logs/ended'
+  for (const orgId of await readdir(join(dataDir, ended)).catch(() => []))
+    for (const id of await readdir(join(dataDir, ended, orgId)).catch(() => [])) logs.push(`${ended}/${orgId}/${id}`)
+  return logs.slice(0, logsMax)
 }
 
 export async function extractFiles(file: string, dataDir: string): Promise<void> {

@@ -6,6 +6,7 @@ import { newId } from '../../lib/id.ts'
 import type {
   Checkpoint,
   CheckpointOwner,
+  CommandDefaults,
   CreateCheckpoint,
   CreateSandbox,
   Sandbox,
@@ -36,6 +37,8 @@ export class FakeSandboxes {
   readonly holds = new Map<string, number>()
   script: AgentScript = answering
   readonly checkpoints = new Map<string, KeptCheckpoint>()
+  /** What the image of every checkpoint says. */
+  commandDefaults: CommandDefaults = {}
   /** Asked before a checkpoint is taken. */
   beforeCheckpoint: (kind: string) => Promise<void> = async () => {}
   /** Processes that every checkpoint holds, alive: a start from it or a restore has them again. */
@@ -109,7 +112,9 @@ export class FakeSandboxes {
     const settled = async (_orgId: string, checkpointId: string) => {
       if (checkpointId === 'cp-unknown') throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
       if (this.checkpoints.has(checkpointId)) await this.beforeSettled()
-      return this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
+      const { commandDefaults } = this
+      const known = this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
+      return { ...known, sandboxConfig: { commandDefaults } }
     }
     const running = async (sandboxId: string, wake = true): Promise<Machine> => {
       const machine = this.machine(sandboxId)
