@@ -143,7 +143,7 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
   }
 
   async #beforeReconnection(failures: number, { code, reason }: SocketEnd): Promise<void> {
-    const error = new ConnectionError(`the connection ended with ${code}${reason === '' ? '' : ` (${reason})`}`)
+    const error = new ConnectionError(`the connection broke${reason === '' ? '' : ` (${reason})`}`)
     // 1011: the sandbox was stopped or its server failed, and the reason says which.
     if (!this.#reconnects || failures > reconnectsMax || code === 1011)
       throw code === 1011 ? new AtollError(reason === '' ? 'the connection broke' : reason) : error

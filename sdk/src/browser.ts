@@ -19,14 +19,8 @@ export { Image, type BuildEvent, type BuildOptions } from './image.ts'
 export type { LogOptions } from './log.ts'
 export type { WaitForPortOptions } from './ports.ts'
 export { Process, type Output } from './process.ts'
-export {
-  Sandbox,
-  type CheckpointOptions,
-  type ConnectOptions,
-  type CreateSandboxOptions,
-  type PreviewOptions,
-  type TerminalOptions,
-} from './sandbox.ts'
+export { Sandbox } from './sandbox.ts'
+export type * from './sandbox-options.ts'
 export {
   Session,
   type AgentConfig,

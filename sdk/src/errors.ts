@@ -1,5 +1,5 @@
 import type { components } from './api.ts'
-import { fileReason } from './reasons.ts'
+import { localReason, reasonOf } from './reasons.ts'
 
 /** The machine-readable reason of an error (`docs/use/errors.md`). */
 export type ErrorCode = components['schemas']['Error']['code']
@@ -144,7 +144,8 @@ export function makeError(code: ErrorCode, message: string, options: AtollErrorO
 
 /** The same error with what it means for the caller as its message. A fault of this machine stays without a code. */
 export function withMessage(error: unknown, message: (reason: string) => string): AtollError {
-  if (!(error instanceof AtollError)) return new AtollError(message(fileReason(error)), { cause: error })
+  if (!(error instanceof AtollError))
+    return new AtollError(message(localReason(error) ?? reasonOf(error)), { cause: error })
   const { code, status, retryAfterSeconds, details } = error
   const facts = { ...(code && { code }), ...(status && { status }), ...(retryAfterSeconds && { retryAfterSeconds }) }
   return new (error.constructor as typeof AtollError)(message(error.message), { ...facts, details, cause: error })

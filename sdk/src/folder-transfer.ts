@@ -223,7 +223,7 @@ async function* archiveOf(source: string, { exclude = [], gitignore = false }: R
 
 async function* namesLeft(source: string, exclude: readonly string[], gitignore: boolean): AsyncGenerator<string> {
   yield '.'
-  for await (const { path } of new Ignore(exclude, gitignore).walk(source)) yield path
+  for await (const { path } of new Ignore(exclude, { gitignore }).walk(source)) yield path
 }
 
 async function* archiveOfNames(

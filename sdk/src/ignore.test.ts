@@ -58,10 +58,10 @@ test('ignore: a walk reads .gitignore files, each for its own folder, and stays 
     return found.toSorted()
   }
   const left = ['.gitignore', 'new\nline', 'own', 'sub', 'sub/.gitignore', 'sub/b.log']
-  assert.deepEqual(await paths(new Ignore([], true)), left)
-  assert.deepEqual(await paths(new Ignore(['sub/', 'new*'], true)), ['.gitignore', 'own'])
+  assert.deepEqual(await paths(new Ignore([], { gitignore: true })), left)
+  assert.deepEqual(await paths(new Ignore(['sub/', 'new*'], { gitignore: true })), ['.gitignore', 'own'])
   await assert.rejects(
-    paths(new Ignore([], true)).then(() => Array.fromAsync(new Ignore([]).walk(`${root}/none`))),
+    paths(new Ignore([], { gitignore: true })).then(() => Array.fromAsync(new Ignore([]).walk(`${root}/none`))),
     /ENOENT/,
   )
 })

@@ -18,10 +18,10 @@ export class Ignore {
   readonly #rules: Rule[] = []
   readonly #readsFiles: boolean
 
-  /** `readsFiles`: `.gitignore` files count too, and `.git` stays out. */
-  constructor(patterns: readonly string[], readsFiles = false) {
-    this.#readsFiles = readsFiles
-    this.add([...(readsFiles ? ['.git'] : []), ...patterns])
+  /** `gitignore`: files of that name count too, and `.git` stays out. */
+  constructor(patterns: readonly string[], { gitignore = false }: { gitignore?: boolean } = {}) {
+    this.#readsFiles = gitignore
+    this.add([...(gitignore ? ['.git'] : []), ...patterns])
   }
 
   /** Adds lines that count below a folder, `''` for the outermost. */

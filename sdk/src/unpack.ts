@@ -55,7 +55,7 @@ class Place {
       this.#assertSound()
       if (entry.type === 'folder') return await this.#makeFolder(parts, entry.mode)
       if (parts.length === 0) throw new Refusal('has no name')
-      await this.#assertFolders(parts.slice(0, -1), true)
+      await this.#assertFolders(parts.slice(0, -1), mkdir)
       await this.#write(way, entry, isSmall)
     } catch (error) {
       this.#failed(entry.name, error)
@@ -108,7 +108,7 @@ class Place {
         return await symlink(Buffer.from(entry.target, 'latin1'), path)
       case 'hard link': {
         const source = partsOf(entry.target)
-        await this.#assertFolders(source.slice(0, -1), false)
+        await this.#assertFolders(source.slice(0, -1))
         const from = this.#pathOf(source.join('/'))
         if (!(await found(from))?.isFile()) throw new Refusal('is another name of no file')
         if (from.equals(path)) return
@@ -124,26 +124,26 @@ class Place {
 
   async #makeFolder(parts: string[], mode: number): Promise<void> {
     if (parts.length === 0) return
-    await this.#assertFolders(parts.slice(0, -1), true)
+    await this.#assertFolders(parts.slice(0, -1), mkdir)
     const path = this.#pathOf(parts.join('/'))
     const isNew = (await found(path)) === undefined
     // What comes into it needs the rights of its owner.
     if (isNew) await mkdir(path, { mode: (mode & 0o777) | 0o700 })
-    await this.#assertFolders(parts, false)
+    await this.#assertFolders(parts)
     if (isNew && (mode & 0o700) !== 0o700 && this.#closed.length < foldersMax) {
       this.#closed.push({ path, mode: mode & 0o777 & ~process.umask() })
     }
   }
 
   /** Each part must be a folder itself, no link to one. */
-  async #assertFolders(parts: string[], makes: boolean): Promise<void> {
+  async #assertFolders(parts: string[], make?: typeof mkdir): Promise<void> {
     if (this.#known.has(parts.join('/'))) return
     for (let count = 1; count <= parts.length; count += 1) {
       const way = parts.slice(0, count).join('/')
       if (this.#known.has(way)) continue
       const path = this.#pathOf(way)
       const stats = await found(path)
-      if (stats === undefined && makes) await mkdir(path)
+      if (stats === undefined && make !== undefined) await make(path)
       else if (stats?.isDirectory() !== true) throw new Refusal(`leads over ${shown(way)}, which is no folder here`)
       if (this.#known.size >= foldersMax) this.#known.clear()
       this.#known.add(way)

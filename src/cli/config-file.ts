@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, open, readFile, rename, rm } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { reasonOf } from '../../sdk/src/reasons.ts'
 import { CliError } from './exit-codes.ts'
 
 export interface Context {
@@ -26,7 +27,7 @@ export async function readConfig(path = configPath()): Promise<Config> {
     text = await readFile(path, 'utf8')
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { contexts: {} }
-    throw new CliError(`${path} cannot be read: ${(error as Error).message}`, { cause: error })
+    throw new CliError(`${path} cannot be read: ${reasonOf(error)}`, { cause: error })
   }
   try {
     return configOf(JSON.parse(text))
@@ -37,22 +38,20 @@ export async function readConfig(path = configPath()): Promise<Config> {
   }
 }
 
-/** Replaces the file atomically: a reader gets the old or the new one. */
 export async function writeConfig(config: Config, path = configPath()): Promise<void> {
+  await replaceFile(path, `${JSON.stringify(config, undefined, 2)}\n`, 0o600)
+}
+
+/** Replaces a file atomically: a reader gets the old or the new one. */
+export async function replaceFile(path: string, text: string, mode: number): Promise<void> {
   const draft = `${path}.${randomBytes(6).toString('hex')}`
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-    const file = await open(draft, 'wx', 0o600)
-    try {
-      await file.writeFile(`${JSON.stringify(config, undefined, 2)}\n`)
-      await file.sync()
-    } finally {
-      await file.close()
-    }
+    await writeFile(draft, text, { mode, flag: 'wx', flush: true })
     await rename(draft, path)
   } catch (error) {
     await rm(draft, { force: true }).catch(() => undefined)
-    throw new CliError(`${path} cannot be written: ${(error as Error).message}`, { cause: error })
+    throw new CliError(`${path} cannot be written: ${reasonOf(error)}`, { cause: error })
   }
 }
 

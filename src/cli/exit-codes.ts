@@ -17,7 +17,7 @@ export const exitCodes = {
   notFound: 5,
   conflict: 6,
   refusedForNow: 7,
-  /** `exec` and `shell` failed themselves; every other code of theirs is that of the remote command. */
+  /** `exec`, `shell` or `ssh` failed itself; every other code of theirs is that of the remote command. */
   ownFailure: 125,
   interrupted: 130,
 } as const
@@ -82,11 +82,18 @@ export class CliError extends Error {
   }
 }
 
-/** A failure of `exec` or `shell` itself, and not of the remote command. */
+/** A failure of `exec`, `shell` or `ssh` itself, and not of the remote command. */
 export class OwnFailure extends Error {
   constructor(cause: unknown) {
     super('the command line failed', { cause })
   }
+}
+
+/** Gives a failure of a command itself an exit code of its own: all others are those of the remote command. */
+export function ownFailure(error: Error & { exitCode?: number }): never {
+  // Help is no failure.
+  if (error.exitCode === 0) throw error
+  throw new OwnFailure(error)
 }
 
 export function exitCodeOf(error: unknown): number {

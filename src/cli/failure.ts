@@ -1,7 +1,7 @@
 import { CommanderError } from 'commander'
 import { AtollError, ConnectionError, RequestTimeoutError, UnexpectedAnswerError } from '../../sdk/src/index.ts'
 import { CliError, exitCodeOf, exitCodes, OwnFailure, UsageError } from './exit-codes.ts'
-import { faultOf, plainMessage } from './faults.ts'
+import { faultOf } from './faults.ts'
 import { printable } from './output.ts'
 
 /** Writes an error as one line for a person, or as one JSON object. */
@@ -38,7 +38,7 @@ function told(error: unknown, help: string): Told {
   if (error instanceof CliError) {
     const inner = error.cause === undefined ? undefined : told(error.cause, help)
     const code = inner === undefined || inner.code === 'failed' ? codeOf(error.exitCode) : inner.code
-    return { ...inner, message: plainMessage(error), code, hint: error.hint ?? inner?.hint }
+    return { ...inner, message: error.message, code, hint: error.hint ?? inner?.hint }
   }
   const fault = faultOf(error)
   if (fault !== undefined) return fault.code === 'unreachable' ? { ...fault, hint: fault.hint ?? urlHint } : fault

@@ -7,8 +7,9 @@ import { createServer as createHttpServer } from 'node:http'
 import { spawn } from 'node:child_process'
 import { test } from 'node:test'
 import { Atoll, ConnectionError } from '../../sdk/src/index.ts'
-import { CliError, exitCodeOf } from './exit-codes.ts'
-import { faultOf, plainMessage } from './faults.ts'
+import { connectionReason, reasonOf } from '../../sdk/src/reasons.ts'
+import { exitCodeOf } from './exit-codes.ts'
+import { faultOf } from './faults.ts'
 
 /** Texts of the operating system, OpenSSL and Node that nobody should have to read. */
 const raw = /\bE[A-Z]{3,}\b|errno|openssl|ssl3|SSL routines|syscall|fetch failed|UND_ERR/i
@@ -41,7 +42,7 @@ test('faults: a server that is not there, closes, sends on, or speaks something 
       [`http://127.0.0.1:${ports[0]}`, /closed from the other side/],
       [`http://127.0.0.1:${ports[1]}`, /speaks no HTTP/],
       [`http://127.0.0.1:${ports[2]}`, /sends on to another address/],
-      [`https://127.0.0.1:${ports[2]}`, /is it http:\/\/ and not https/],
+      [`https://127.0.0.1:${ports[2]}`, /is its URL http:\/\/ and not https/],
       [`http://127.0.0.1:${ports[3]}`, /nothing listens there/],
       ['http://nobody.invalid', /no machine of that name|cannot be looked up/],
       ['http://127.0.0.1:9', /no server may have that port/],
@@ -74,11 +75,9 @@ test('faults: each certificate that fails is told, with how to trust one', () =>
   ]
   for (const code of codes) {
     const cause = Object.assign(new Error('raw text of OpenSSL'), { code })
-    const error = new ConnectionError('https://x cannot be reached: raw text of OpenSSL', {
-      cause: new TypeError('fetch failed', { cause }),
-    })
-    const fault = faultOf(error)
-    assert.match(fault?.message ?? '', /^https:\/\/x cannot be reached: its certificate /)
+    const failed = new TypeError('fetch failed', { cause })
+    assert.match(connectionReason(failed), /^its certificate /)
+    const fault = faultOf(new ConnectionError('https://x cannot be reached', { cause: failed }))
     assert.match(fault?.hint ?? '', /NODE_EXTRA_CA_CERTS/)
   }
 })
@@ -109,16 +108,13 @@ test('faults: a file of this machine is told as local, also when a request faile
   assert.equal(faultOf(busy)?.message, `port ${taken} of this machine: another program listens there`)
 })
 
-test('faults: a message that repeats its cause has the plain words in its place', async () => {
-  const cause = await failure(readFile('/nothing/here'))
-  assert.equal(
-    plainMessage(new CliError(`x cannot be read: ${cause.message}`, { cause })),
-    'x cannot be read: there is no such file or folder',
-  )
-  const broken = new ConnectionError('http://x cannot be reached: connect ECONNREFUSED 1.2.3.4:5 (ECONNREFUSED)', {
-    cause: Object.assign(new Error('connect ECONNREFUSED 1.2.3.4:5'), { code: 'ECONNREFUSED', syscall: 'connect' }),
+test('faults: an error that nothing names is told as it is, and one of a socket as that of a connection', async () => {
+  assert.equal(reasonOf(await failure(readFile('/nothing/here'))), 'there is no such file or folder')
+  const refused = Object.assign(new Error('connect ECONNREFUSED 1.2.3.4:5'), {
+    code: 'ECONNREFUSED',
+    syscall: 'connect',
   })
-  const wrapped = new CliError(`the upload was not completed: ${broken.message}`, { cause: broken })
-  assert.equal(plainMessage(wrapped), 'the upload was not completed: http://x cannot be reached: nothing listens there')
+  assert.equal(faultOf(refused)?.message, 'the connection failed: nothing listens there')
   assert.equal(faultOf(new Error('a bug')), undefined)
+  assert.equal(reasonOf(new Error('a bug')), 'a bug')
 })

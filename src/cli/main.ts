@@ -1,4 +1,5 @@
 import { CommanderError, type Command } from 'commander'
+import { reasonOf } from '../../sdk/src/reasons.ts'
 import { exitCodeOf, exitCodes, OwnFailure } from './exit-codes.ts'
 import { reportFailure } from './failure.ts'
 import { endOnSignals, endProcess } from './interrupt.ts'
@@ -47,5 +48,5 @@ function helpText(): string {
 /** A reader that closes the pipe has read enough. */
 function endOnClosedPipe(error: NodeJS.ErrnoException): void {
   if (error.code === 'EPIPE') return endProcess(exitCodes.done)
-  fail(new Error(`the output cannot be written: ${error.message}`, { cause: error }))
+  fail(new Error(`the output cannot be written: ${reasonOf(error)}`, { cause: error }))
 }

@@ -14,11 +14,6 @@ export function portNumber(text: string): number {
   return port
 }
 
-/** Collects what may be given more than once. */
-export function word(text: string, words: readonly string[] = []): string[] {
-  return [...words, text]
-}
-
 export function portNumbers(text: string, ports: readonly number[] = []): number[] {
   return [...ports, portNumber(text)]
 }
@@ -63,6 +58,12 @@ export function takesCommand(command: Command): Command {
     return { operands: [target, ...rest.operands], unknown: rest.unknown }
   }
   return command
+}
+
+/** What a sandbox runs for the words of a command: one alone with a blank in it is a line of a shell. */
+export function commandOf(words: readonly string[]): readonly string[] {
+  const [line = ''] = words
+  return words.length === 1 && line.includes(' ') ? ['sh', '-c', line] : words
 }
 
 /** The path of a sandbox, by its id or name. Throws for what is neither before the server is asked. */

@@ -33,6 +33,19 @@ export class Progress {
   }
 }
 
+/** The same bytes, and how many of them have passed by then. */
+export async function* counted(
+  input: AsyncIterable<Uint8Array>,
+  passed: (bytes: number) => void,
+): AsyncGenerator<Uint8Array> {
+  let bytes = 0
+  for await (const data of input) {
+    bytes += data.length
+    passed(bytes)
+    yield data
+  }
+}
+
 /** Says on a terminal what is waited for and since when, until the work ends. */
 export async function waiting<Result>(text: string, work: Promise<Result>): Promise<Result> {
   if (!process.stderr.isTTY) return await work

@@ -1,6 +1,7 @@
-import { Atoll } from '../../sdk/src/index.ts'
+import { Atoll, Sandbox } from '../../sdk/src/index.ts'
 import { readConfig } from './config-file.ts'
 import { UsageError } from './exit-codes.ts'
+import { checkedId } from './options.ts'
 import { note } from './output.ts'
 
 /** Options that every command takes. */
@@ -43,6 +44,12 @@ export async function clientOf(flags: Flags): Promise<Atoll> {
   const timeout = flags.requestTimeout === undefined ? {} : { requestTimeoutMs: flags.requestTimeout * 1000 }
   const onIgnored = (names: string[]) => note(`the server does not know ${names.join(', ')}, which was left out`)
   return new Atoll({ url, apiKey: apiKey ?? '', fetch: fetchWithNotice, onIgnored, ...timeout })
+}
+
+/** A sandbox by its id or name. Throws for what is neither before the server is asked. */
+export async function sandboxOf(id: string, flags: Flags): Promise<Sandbox> {
+  const name = checkedId(id, 'sb-', 'sandbox')
+  return await Sandbox.connect(name, { client: await clientOf(flags) })
 }
 
 /** On a terminal it says when the server lets a person wait. What is sent as a stream shows its own progress. */

@@ -1,9 +1,80 @@
 import { isServiceError, ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Creation } from '../lib/creation.ts'
-import type { Checkpoint, CheckpointChange } from './checkpoint.ts'
+import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
 import type { LifecycleContext } from './lifecycle.ts'
 import type { CheckpointKind } from './ports/runtime-driver.ts'
+import type { Sandbox } from './sandbox.ts'
+import type { CheckpointVolume } from './volume.ts'
+
+/** Sizes and environment that a sandbox started from the checkpoint inherits. */
+export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults'>
+
+/**
+ * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, or memory
+ * that a wake from the disk has set aside. Checkpoints of images and of forks are deleted with what needs them, and no retention policy
+ * counts them.
+ */
+export type CheckpointOwner = 'client' | 'image' | 'session' | 'wake'
+
+export interface Checkpoint {
+  id: string
+  orgId: string
+  owner: CheckpointOwner
+  /** The installation whose host has its data; see `Sandbox.hostId`. */
+  hostId?: string
+  /** The source; it may be deleted long before the checkpoint. */
+  sandboxId: string
+  /** Unique among the checkpoints of its sandbox. */
+  name: string
+  kind: CheckpointKind
+  status: 'processing' | 'ready' | 'failed'
+  sizeBytes: number
+  sandboxConfig: SandboxConfig
+  /** Every organisation may start sandboxes from it. */
+  isPublic?: boolean
+  /** Those of the sandbox, which it does not contain. */
+  volumes: CheckpointVolume[]
+  error?: string
+  createdAt: Date
+  /** When it is deleted by itself. Absent: never. */
+  expiresAt?: Date
+}
+
+/** How many make use of a checkpoint. A sandbox that was started from it runs on without it, but for its `on_resume` patches. */
+export interface CheckpointDependents {
+  /** Started from it, and not stopped. */
+  sandboxes: number
+  /** Sessions that began with it, and have not ended. */
+  sessions: number
+  /** Images, and layers of images, that consist of it. */
+  images: number
+  /** Made of those sandboxes. */
+  checkpoints: number
+}
+
+export type CheckpointChange = Partial<
+  Pick<Checkpoint, 'status' | 'sizeBytes' | 'sandboxConfig' | 'isPublic' | 'volumes'>
+> & {
+  error?: string | undefined
+  expiresAt?: Date | undefined
+}
+
+export interface CreateCheckpoint {
+  /** For sessions and images, which write it down before. Clients never choose it. */
+  id?: string
+  /** Default: `client`. One of an image does not count for the quota of its sandbox. */
+  owner?: CheckpointOwner
+  name: string
+  kind?: CheckpointKind
+  /** From its creation. Default: it stays. */
+  expiresInSeconds?: number
+  /** What a sandbox started from it inherits in place of what the source has. */
+  sandboxConfig?: Partial<SandboxConfig>
+  /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
+  retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
+}
 
 export type SavedCheckpoint = CheckpointChange & Pick<Checkpoint, 'sizeBytes'>
 
@@ -106,4 +177,36 @@ export class CheckpointRecords {
 
 function isClients({ owner }: Checkpoint): boolean {
   return owner === 'client' || owner === 'wake'
+}
+
+export function newCheckpoint(
+  sandbox: Sandbox,
+  input: Pick<CreateCheckpoint, 'id' | 'owner' | 'name' | 'sandboxConfig' | 'expiresInSeconds'> & {
+    kind: CheckpointKind
+  },
+): Checkpoint {
+  const { id = newId('cp-'), owner = 'client', name, kind, sandboxConfig, expiresInSeconds } = input
+  const createdAt = new Date()
+  return {
+    id,
+    orgId: sandbox.orgId,
+    owner,
+    sandboxId: sandbox.id,
+    name,
+    kind,
+    status: 'processing',
+    sizeBytes: 0,
+    sandboxConfig: { ...configOf(sandbox), ...sandboxConfig },
+    volumes: sandbox.volumes,
+    createdAt,
+    ...defined({ expiresAt: secondsAfter(createdAt, expiresInSeconds) }),
+  }
+}
+
+export function secondsAfter(time: Date, seconds: number | undefined): Date | undefined {
+  return seconds === undefined ? undefined : new Date(time.getTime() + seconds * 1000)
+}
+
+function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
+  return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }
 }

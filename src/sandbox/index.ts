@@ -1,5 +1,6 @@
 /** Routes and sessions call the service; drivers and stores implement the ports. */
 export type * from './checkpoint.ts'
+export type * from './checkpoint-records.ts'
 export type * from './exec.ts'
 export type * from './files.ts'
 export type { StartFromCheckpoint } from './fork.ts'

@@ -149,7 +149,10 @@ export class Lifecycle {
   }
 
   /** With `ifIdle` it returns undefined when the sandbox was used during the wait for a permit, or still is. */
-  async hibernate(sandboxId: string, ifIdle = false): Promise<{ sizeBytes: number } | undefined> {
+  async hibernate(
+    sandboxId: string,
+    { ifIdle = false }: { ifIdle?: boolean } = {},
+  ): Promise<{ sizeBytes: number } | undefined> {
     return await this.#transitions.runWithPermit(await this.read(sandboxId), async () => {
       if (ifIdle && !(this.clocks.isOver(sandboxId) && (await this.#isIdle(sandboxId)))) return undefined
       const sandbox = await this.read(sandboxId)
@@ -348,7 +351,7 @@ export class Lifecycle {
     try {
       if (!(await this.#isIdle(sandboxId))) return
       const { onIdle } = await this.read(sandboxId)
-      await (onIdle === 'stop' ? this.#stopIdle(sandboxId) : this.hibernate(sandboxId, true))
+      await (onIdle === 'stop' ? this.#stopIdle(sandboxId) : this.hibernate(sandboxId, { ifIdle: true }))
     } catch (error) {
       // Stopped, or used again: the guest may have been called in the middle of a restart.
       if (!this.clocks.isOver(sandboxId)) return

@@ -1,6 +1,6 @@
 import type { LogCause, LogEntry } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
-import type { Checkpoint } from './checkpoint.ts'
+import type { Checkpoint } from './checkpoint-records.ts'
 import type { Preview } from './preview.ts'
 import { endOfLife, type Sandbox } from './sandbox.ts'
 import type { MountedVolume, Volume, VolumeAttachment, VolumeSnapshot } from './volume.ts'

@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import { alignMachine } from './alignment.ts'
-import { type Checkpoint, newCheckpoint } from './checkpoint.ts'
+import { type Checkpoint, newCheckpoint } from './checkpoint-records.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'

@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely'
-import type { CheckpointDependents } from '../sandbox/checkpoint.ts'
+import type { CheckpointDependents } from '../sandbox/checkpoint-records.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { toCheckpoint } from './checkpoints.ts'
 import { anyOf, decodeCursor, page } from './rows.ts'

@@ -1,5 +1,5 @@
 import { type Kysely, type Selectable, type Updateable } from 'kysely'
-import type { Checkpoint } from '../sandbox/checkpoint.ts'
+import type { Checkpoint } from '../sandbox/checkpoint-records.ts'
 import { checkpointDeleted, checkpointEntries } from '../sandbox/log-entries.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import type { LogWriter } from './event-log.ts'

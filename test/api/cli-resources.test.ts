@@ -86,7 +86,7 @@ test('atoll checkpoint: of all sandboxes or of one, with what depends on them; a
   assert.doesNotMatch(await said('checkpoint', 'show', `${id}/two`), /expiresAt/)
   await said('restore', 'kept', 'one')
 
-  const patch = (await beginAtoll(world, ['patch', 'kept/one', '-'], 'echo hi\n').ended).stdout.trim()
+  const patch = (await beginAtoll(world, ['patch', 'kept/one', '-'], { input: 'echo hi\n' }).ended).stdout.trim()
   assert.match(patch, /^pa-/)
   assert.match(await said('patch', 'ls', 'kept/one'), new RegExp(`\n${patch} +on_wake +\\S+ +- +echo hi\n$`))
   assert.match(await refused(5, 'patch', 'rm', 'kept/one', 'pa-0123456789abcdef'), /pa-/)
@@ -115,7 +115,7 @@ test('atoll preview: it is declared, listed and removed', async () => {
 
 test('atoll image ls: what can be started stands there, with own images between', async () => {
   const manifest = JSON.stringify({ steps: [{ type: 'run', args: { commands: ['true'] } }] })
-  assert.match((await beginAtoll(world, ['image', 'build', 'tools', '-'], manifest).ended).stdout, /^img-/)
+  assert.match((await beginAtoll(world, ['image', 'build', 'tools', '-'], { input: manifest }).ended).stdout, /^img-/)
   const rows = (await said('image', 'ls')).trim().split('\n')
   assert.match(rows[0] ?? '', /^NAME +KIND +STATUS +SIZE +CREATED +USED +ID$/)
   assert.match(rows[1] ?? '', /^base +installed +ready /)

@@ -3,26 +3,17 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { StreamEvent } from '../../src/session/index.ts'
 import { beginAtoll, runAtoll } from '../support/command-line.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
 
 type Subtype = 'success' | 'error_max_turns' | 'error_during_execution' | 'interrupted'
 
-const begin = (argv: readonly string[], input?: string) => beginAtoll(world, argv, input)
+const begin = (argv: readonly string[], input?: string) => beginAtoll(world, argv, { input })
 const atoll = (...argv: string[]) => runAtoll(world, ...argv)
-
-/** Calls `look` until it returns something. */
-async function eventually<Value>(look: () => Value | undefined): Promise<Value> {
-  for (;;) {
-    const value = look()
-    if (value !== undefined) return value
-    await sleep(10)
-  }
-}
 
 /** The user message of this text, once a client has sent it. */
 async function sent(message: string) {
@@ -31,7 +22,7 @@ async function sent(message: string) {
       const found = messages.find(({ role, content }) => role === 'user' && content === message)
       if (found !== undefined) return { id, message: found }
     }
-    return undefined
+    throw new Error(`nobody has sent ${message}`)
   })
 }
 

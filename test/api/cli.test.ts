@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { text } from 'node:stream/consumers'
 import type { HostReport } from '../../src/http/server/server.ts'
+import { beginAtoll, type Ended, type RunOptions } from '../support/command-line.ts'
 import { makeWorld } from '../support/world.ts'
 
 const program = join(import.meta.dirname, '../../bin/atoll')
@@ -32,29 +33,9 @@ const hostReport: HostReport = {
   checks: [{ name: 'CRIU', status: 'fails', detail: 'odd' }],
 }
 
-interface Ended {
-  status: number | null
-  stdout: string
-  stderr: string
-}
-
-interface RunOptions {
-  input?: string
-  env?: NodeJS.ProcessEnv
-}
-
 /** Runs the command line as a user would, without a terminal. */
-async function atoll(argv: readonly string[], { input, env = {} }: RunOptions = {}): Promise<Ended> {
-  const child = spawn(program, argv, {
-    cwd: home,
-    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
-    env: { PATH: process.env['PATH'], HOME: home, ATOLL_URL: world.origin, ATOLL_API_KEY: world.api.key, ...env },
-  })
-  assert.ok(child.stdout !== null && child.stderr !== null)
-  child.stdin?.on('error', () => undefined).end(input)
-  const closed = once(child, 'close')
-  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), closed])
-  return { status: child.exitCode, stdout, stderr }
+async function atoll(argv: readonly string[], { input, env }: RunOptions = {}): Promise<Ended> {
+  return await beginAtoll(world, argv, { input, env: { HOME: home, ...env } }).ended
 }
 
 /** What a command prints that must work. */

@@ -143,20 +143,20 @@ for (const mode of ['legacy', 'auto'] as const) {
     const other = await connect(t, { mode })
     const args = { sandbox_id, command: `exec -a ${mark} sleep 600` }
     const lost = assert.rejects(other.callTool({ name: 'run', arguments: args }))
-    while (!(await runs()));
+    await eventually(runs)
     await other.close()
     await lost
-    while (await runs());
+    await eventually(async () => !(await runs()))
     const controller = new AbortController()
     const { signal } = controller
     const cancelled = assert.rejects(client.callTool({ name: 'run', arguments: args }, { signal }))
-    while (!(await runs()));
+    await eventually(runs)
     // Another client, whose requests have the same ids, cancels its own alone.
     await cancelOf(t, mode)
     assert.ok(await runs())
     controller.abort()
     await cancelled
-    while (await runs());
+    await eventually(async () => !(await runs()))
   })
 }
 

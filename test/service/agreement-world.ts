@@ -16,6 +16,7 @@ import { FakeTxtRecords } from '../support/fake-txt-records.ts'
 import { type Content, KeptMachines } from '../support/kept-machines.ts'
 import { makeOrganisation } from '../support/sandbox-service.ts'
 import { type Host, Life, serve, type Server, type Step } from '../support/server-lives.ts'
+import { forgetSandboxes } from './world.ts'
 
 let folder: string
 let store: Store
@@ -66,17 +67,11 @@ export async function asleep(server: Server): Promise<string> {
 }
 
 async function newHost(): Promise<Host> {
-  const { sandboxes, images } = store
-  // A start reads the records of all organisations.
-  const stopped = { status: 'stopped', stoppedAt: new Date(0) } as const
-  for (const { id } of await sandboxes.sandboxesIn(sandboxStatuses)) await sandboxes.updateSandbox(id, stopped)
-  for (const id of await sandboxes.stoppedSandboxIds()) await sandboxes.detachVolumes(id)
-  await sandboxes.purgeSandboxes(await sandboxes.stoppedSandboxIds())
+  const { images } = store
   for (const status of ['building', 'ready', 'failed'] as const)
     for (const { id } of await images.imagesIn(status)) await images.deleteImage(id)
   await images.deleteUnusedLayers()
-  for (const id of await sandboxes.checkpointIds()) await sandboxes.deleteCheckpoint(id)
-  await sandboxes.forgetCheckpoints(await sandboxes.deletedCheckpointIds())
+  await forgetSandboxes(store)
   const { id: orgId } = await makeOrganisation(store)
   const dir = await mkdtemp(join(folder, 'builds-'))
   return { store, orgId, machines: new KeptMachines(), records: new FakeTxtRecords(), dir, secret: 's'.repeat(64) }

@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict'
 import { afterEach, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
-import { sandboxStatuses } from '../../src/sandbox/index.ts'
 import { newSession } from '../store/kit.ts'
-import { hold, throwsCode, worlds } from './world.ts'
+import { forgetSandboxes, hold, throwsCode, worlds } from './world.ts'
 
 const { makeSandbox, sharedStore } = worlds()
 
-afterEach(async () => {
-  const { sandboxes } = sharedStore()
-  const stopped = { status: 'stopped', stoppedAt: new Date(0) } as const
-  for (const { id } of await sandboxes.sandboxesIn(sandboxStatuses)) await sandboxes.updateSandbox(id, stopped)
-  await sandboxes.purgeSandboxes(await sandboxes.stoppedSandboxIds())
-  for (const id of await sandboxes.checkpointIds()) await sandboxes.deleteCheckpoint(id)
-})
+afterEach(() => forgetSandboxes(sharedStore()))
 
 /** A sandbox, and what makes checkpoints whose time is over. */
 async function expiryWorld() {

@@ -4,18 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
-import { maxAgeSecondsOf, type Sandbox, type SandboxDefaults, sandboxStatuses } from '../../src/sandbox/index.ts'
-import { guestProcess, hold, throwsCode, worlds } from './world.ts'
+import { maxAgeSecondsOf, type Sandbox, type SandboxDefaults } from '../../src/sandbox/index.ts'
+import { forgetSandboxes, guestProcess, hold, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, sharedStore } = worlds()
 
-/** A start reads the records of all organisations. */
-afterEach(async () => {
-  const { sandboxes } = sharedStore()
-  const stopped = { status: 'stopped', stoppedAt: new Date(0) } as const
-  for (const { id } of await sandboxes.sandboxesIn(sandboxStatuses)) await sandboxes.updateSandbox(id, stopped)
-  await sandboxes.purgeSandboxes(await sandboxes.stoppedSandboxIds())
-})
+afterEach(() => forgetSandboxes(sharedStore()))
 
 /** A world whose server has started. */
 async function startedWorld(context: TestContext, defaults: SandboxDefaults = {}) {

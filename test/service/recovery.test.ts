@@ -1,20 +1,12 @@
 import assert from 'node:assert/strict'
 import { afterEach, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { type ReconcileReport, sandboxStatuses } from '../../src/sandbox/index.ts'
-import { hold, throwsCode, worlds } from './world.ts'
+import type { ReconcileReport } from '../../src/sandbox/index.ts'
+import { forgetSandboxes, hold, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, sharedStore } = worlds()
 
-/** A start reads the records of all organisations. */
-afterEach(async () => {
-  const { sandboxes } = sharedStore()
-  const stopped = { status: 'stopped', stoppedAt: new Date(0) } as const
-  for (const { id } of await sandboxes.sandboxesIn(sandboxStatuses)) await sandboxes.updateSandbox(id, stopped)
-  await sandboxes.purgeSandboxes(await sandboxes.stoppedSandboxIds())
-  for (const id of await sandboxes.checkpointIds()) await sandboxes.deleteCheckpoint(id)
-  await sandboxes.forgetCheckpoints(await sandboxes.deletedCheckpointIds())
-})
+afterEach(() => forgetSandboxes(sharedStore()))
 
 test('recovery: every record says what became of its machine', async () => {
   const first = await makeWorld()

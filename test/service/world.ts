@@ -1,7 +1,7 @@
 import { after, before } from 'node:test'
 import { type ErrorCode, isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
-import type { ProcessInfo, SandboxDefaults, SandboxLimits } from '../../src/sandbox/index.ts'
+import { type ProcessInfo, type SandboxDefaults, type SandboxLimits, sandboxStatuses } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
 import { openFreshStore } from '../support/database.ts'
 import { FakeMachines, type Step } from '../support/fake-machines.ts'
@@ -41,6 +41,16 @@ export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {
     orgId: kept.orgId ?? (await makeOrganisation(store)).id,
     store,
   }
+}
+
+/** Removes the records of all sandboxes and checkpoints. A start reads those of all organisations. */
+export async function forgetSandboxes({ sandboxes }: Store): Promise<void> {
+  const stopped = { status: 'stopped', stoppedAt: new Date(0) } as const
+  for (const { id } of await sandboxes.sandboxesIn(sandboxStatuses)) await sandboxes.updateSandbox(id, stopped)
+  for (const id of await sandboxes.stoppedSandboxIds()) await sandboxes.detachVolumes(id)
+  await sandboxes.purgeSandboxes(await sandboxes.stoppedSandboxIds())
+  for (const id of await sandboxes.checkpointIds()) await sandboxes.deleteCheckpoint(id)
+  await sandboxes.forgetCheckpoints(await sandboxes.deletedCheckpointIds())
 }
 
 export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => boolean {

@@ -1,4 +1,5 @@
 /** The command line against a world, as a user without a terminal runs it. */
+import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
@@ -20,19 +21,37 @@ export interface UnderWay {
   saying: (pattern: RegExp) => Promise<void>
 }
 
-export function beginAtoll({ origin, api }: World, argv: readonly string[], input = ''): UnderWay {
-  const env = { ...process.env, ATOLL_URL: origin, ATOLL_API_KEY: api.key, HOME: '/nonexistent' }
-  const child = spawn(program, argv, { stdio: ['pipe', 'pipe', 'pipe'], env })
-  child.stdin.end(input)
+export interface RunOptions {
+  /** Without it there is no standard input. */
+  input?: string | undefined
+  env?: NodeJS.ProcessEnv
+}
+
+export function beginAtoll(
+  { origin, api }: Pick<World, 'origin' | 'api'>,
+  argv: readonly string[],
+  { input, env = {} }: RunOptions = {},
+): UnderWay {
+  const child = spawn(program, argv, {
+    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ATOLL_URL: origin, ATOLL_API_KEY: api.key, ...env },
+  })
+  assert.ok(child.stdout !== null && child.stderr !== null)
+  const { stdout: output, stderr: errors } = child
+  child.stdin?.on('error', () => undefined).end(input)
   let said = ''
-  child.stderr.on('data', (piece) => {
+  errors.on('data', (piece) => {
     said += String(piece)
   })
-  const ended = Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]).then(
-    ([stdout, stderr]) => ({ status: child.exitCode, stdout, stderr }),
-  )
+  const ended = Promise.all([text(output), text(errors), once(child, 'close')]).then(([stdout, stderr]) => ({
+    status: child.exitCode,
+    stdout,
+    stderr,
+  }))
   const saying = async (pattern: RegExp) => {
-    while (!pattern.test(said)) await once(child.stderr, 'data')
+    const over = ended.then(() => Promise.reject(new Error(`it ended without ${String(pattern)}:\n${said}`)))
+    while (!pattern.test(said)) await Promise.race([once(errors, 'data'), over])
+    over.catch(() => undefined)
   }
   return { child, ended, saying }
 }

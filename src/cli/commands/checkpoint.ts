@@ -1,9 +1,10 @@
 import { Option, type Command } from 'commander'
-import { Sandbox, type Atoll, type CheckpointKind, type ListedCheckpointInfo } from '../../../sdk/src/index.ts'
+import { Sandbox, type CheckpointKind, type ListedCheckpointInfo } from '../../../sdk/src/index.ts'
 import { chosen, each, type AllFlags } from '../each.ts'
+import { type ListFlags, writeList } from '../list.ts'
 import { checkedId, checkpointPath, examples, wholeNumber } from '../options.ts'
 import { writeFields } from '../fields.ts'
-import { columns, hint, when, writeJson, writeLine } from '../output.ts'
+import { hint, when, writeJson, writeLine } from '../output.ts'
 import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 import { sizeText } from '../units.ts'
@@ -18,9 +19,8 @@ interface CreateOptions extends Flags {
   list?: boolean
 }
 
-interface ListOptions extends Flags {
+interface ListOptions extends ListFlags {
   owner?: (typeof owners)[number]
-  quiet?: boolean
 }
 
 export function addCheckpoint(program: Command): void {
@@ -37,7 +37,7 @@ export function addCheckpoint(program: Command): void {
     .command('get')
     .description('print what is known of a checkpoint')
     .addHelpText('after', examples('atoll checkpoint get web/prepared'))
-    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<checkpoint>')
     .action(async (id: string, _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
       const info = await (await clientOf(flags)).json<ListedCheckpointInfo>('GET', checkpointPath(id))
@@ -47,7 +47,7 @@ export function addCheckpoint(program: Command): void {
     .command('expire')
     .description('have a checkpoint deleted by itself; 0: never')
     .addHelpText('after', examples('atoll checkpoint expire web/prepared 86400'))
-    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<checkpoint>')
     .argument('<seconds>', 'from now on', wholeNumber)
     .action(async (id: string, seconds: number, _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
@@ -66,7 +66,7 @@ export function addCheckpoint(program: Command): void {
     .action(async (ids: string[], _options: AllFlags, command: Command) => {
       const flags = command.optsWithGlobals<AllFlags>()
       const client = await clientOf(flags)
-      const listed = async () => (await checkpointsOf(client, { owner: 'client' })).map(({ id }) => id)
+      const listed = async () => (await Array.fromAsync(client.checkpoints({ owner: 'client' }))).map(({ id }) => id)
       const paths = (await chosen(ids, flags, 'checkpoint', listed)).map((id) => checkpointPath(id))
       await each(paths, flags, (path) => client.json('DELETE', path))
     })
@@ -87,7 +87,7 @@ function addCreate(checkpoint: Command): void {
     .action(async (id: string, _options: CreateOptions, command: Command) => {
       const { list, name, kind, keep, expiresIn: expiresInSeconds, ...flags } = command.optsWithGlobals<CreateOptions>()
       const client = await clientOf(flags)
-      if (list) return await writeList(await checkpointsOf(client, { sandbox: checkedId(id, 'sb-', 'sandbox') }), flags)
+      if (list) return await writeAll(client.checkpoints({ sandbox: checkedId(id, 'sb-', 'sandbox') }), flags)
       const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client })
       const made = await waiting('the moment is kept', sandbox.checkpoint({ name, kind, keep, expiresInSeconds }))
       if (flags.json) return await writeJson(made.info)
@@ -110,37 +110,22 @@ function addList(checkpoint: Command): void {
     .action(async (id: string | undefined, _options: ListOptions, command: Command) => {
       const { owner, ...flags } = command.optsWithGlobals<ListOptions>()
       const sandbox = id === undefined ? undefined : checkedId(id, 'sb-', 'sandbox')
-      await writeList(await checkpointsOf(await clientOf(flags), { sandbox, owner }), flags)
+      await writeAll((await clientOf(flags)).checkpoints({ sandbox, owner }), flags)
     })
 }
 
-async function checkpointsOf(
-  client: Atoll,
-  options: Parameters<Atoll['checkpoints']>[0],
-): Promise<ListedCheckpointInfo[]> {
-  const all: ListedCheckpointInfo[] = []
-  for await (const info of client.checkpoints(options)) all.push(info)
-  return all
-}
-
-async function writeList(all: ListedCheckpointInfo[], { json, quiet }: ListOptions): Promise<void> {
-  if (json) return await writeJson(all)
-  if (quiet) {
-    for (const { id } of all) await writeLine(id)
-    return
-  }
-  const rows = all.map((info) => [
-    ...[
-      info.id,
-      `${info.sandboxName ?? info.sandboxId}/${info.name}`,
-      info.kind,
-      info.status,
-      sizeText(info.sizeBytes),
-    ],
-    ...[when(info.createdAt), info.expiresAt && when(info.expiresAt), info.owner, dependentsText(info)],
-  ])
-  const header = ['ID', 'NAME', 'KIND', 'STATUS', 'SIZE', 'CREATED', 'EXPIRES', 'OWNER', 'USED BY']
-  await writeLine(columns(header, rows))
+async function writeAll(all: AsyncIterable<ListedCheckpointInfo>, flags: ListFlags): Promise<void> {
+  await writeList(await Array.fromAsync(all), flags, {
+    ID: (info) => info.id,
+    NAME: (info) => `${info.sandboxName ?? info.sandboxId}/${info.name}`,
+    KIND: (info) => info.kind,
+    STATUS: (info) => info.status,
+    SIZE: (info) => sizeText(info.sizeBytes),
+    CREATED: (info) => when(info.createdAt),
+    EXPIRES: (info) => when(info.expiresAt),
+    OWNER: (info) => info.owner,
+    'USED BY': dependentsText,
+  })
 }
 
 const nouns = { sandboxes: 'sandbox', sessions: 'session', images: 'image', checkpoints: 'checkpoint' } as const

@@ -1,5 +1,12 @@
 import type { Command } from 'commander'
-import { Image, Sandbox, type Atoll, type SandboxInfo } from '../../../sdk/src/index.ts'
+import {
+  Image,
+  Sandbox,
+  type Atoll,
+  type CheckpointInfo,
+  type SandboxInfo,
+  type SessionInfo,
+} from '../../../sdk/src/index.ts'
 import { complete, linesOf, type Candidate, type Lookup } from '../completion.ts'
 import { write } from '../output.ts'
 import { clientOf } from '../settings.ts'
@@ -43,14 +50,14 @@ const lists: Record<string, (client: Atoll, signal: AbortSignal, operands: reado
     },
     async checkpoint(client, signal, [sandbox]) {
       const path = sandbox?.startsWith('sb-') ? `/api/sandboxes/${sandbox}/checkpoints` : '/api/checkpoints'
-      const all = await client.json<CheckpointRow[]>('GET', path, { query: { limit: rowsMax }, signal })
+      const all = await client.json<CheckpointInfo[]>('GET', path, { query: { limit: rowsMax }, signal })
       return all.map(({ id, name, sandboxId, createdAt }) => ({
         value: id,
         description: `${name}, of ${sandboxId}, ${relativeTime(createdAt)}`,
       }))
     },
     async session(client, signal) {
-      const { sessions } = await client.json<{ sessions: SessionRow[] }>('GET', '/v1/sessions', {
+      const { sessions } = await client.json<{ sessions: SessionInfo[] }>('GET', '/v1/sessions', {
         query: { limit: rowsMax },
         signal,
       })
@@ -82,20 +89,6 @@ const lists: Record<string, (client: Atoll, signal: AbortSignal, operands: reado
       return all.map(({ port, command = '' }) => ({ value: String(port), description: command }))
     },
   }
-
-interface CheckpointRow {
-  id: string
-  name: string
-  sandboxId: string
-  createdAt: string
-}
-
-interface SessionRow {
-  id: string
-  name?: string | null
-  status: string
-  messages: { content: string }[]
-}
 
 /** The name serves wherever the id does. */
 function named(id: string, name: string | null | undefined, description: string): Candidate[] {

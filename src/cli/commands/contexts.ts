@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { readConfig } from '../config-file.ts'
+import { writeList } from '../list.ts'
 import { examples } from '../options.ts'
-import { columns, writeJson, writeLine } from '../output.ts'
 import type { Flags } from '../settings.ts'
 
 export function addContexts(program: Command): void {
@@ -12,8 +12,10 @@ export function addContexts(program: Command): void {
     .action(async (_options: Flags, command: Command) => {
       const { current, contexts } = await readConfig()
       const all = Object.entries(contexts).map(([name, { url }]) => ({ name, url, current: name === current }))
-      if (command.optsWithGlobals<Flags>().json) return await writeJson(all)
-      const rows = all.map(({ name, url, current: isCurrent }) => [isCurrent ? '*' : ' ', name, url])
-      await writeLine(columns([' ', 'NAME', 'URL'], rows))
+      await writeList(all, command.optsWithGlobals<Flags>(), {
+        ' ': (one) => (one.current ? '*' : ' '),
+        NAME: (one) => one.name,
+        URL: (one) => one.url,
+      })
     })
 }

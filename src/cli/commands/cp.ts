@@ -6,7 +6,7 @@ import { onExit } from '../interrupt.ts'
 import { type Location, nameOf, parseLocation, targetOf } from '../location.ts'
 import { examples, list } from '../options.ts'
 import { write } from '../output.ts'
-import { Progress } from '../progress.ts'
+import { counted, Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 interface Options extends Flags {
@@ -118,7 +118,7 @@ class Copy {
   async #fromInput(target: Location): Promise<void> {
     const files = await this.#files(target)
     await transferring(textOf(target), async ({ onProgress }) => {
-      const input = counted(process.stdin as AsyncIterable<Buffer>, onProgress)
+      const input = counted(process.stdin as AsyncIterable<Buffer>, (bytes) => onProgress?.({ bytes }))
       const { user } = this.#flags
       if (this.#flags.recursive) await files.writeTar(target.path, input, { user })
       else await files.write(target.path, ReadableStream.from<Uint8Array>(input), { user })
@@ -174,18 +174,6 @@ async function transferring(
   } finally {
     told()
     progress.end()
-  }
-}
-
-async function* counted(
-  input: AsyncIterable<Uint8Array>,
-  onProgress: TransferOptions['onProgress'],
-): AsyncGenerator<Uint8Array> {
-  let bytes = 0
-  for await (const data of input) {
-    bytes += data.length
-    onProgress?.({ bytes })
-    yield data
   }
 }
 

@@ -1,12 +1,12 @@
 import { fstatSync } from 'node:fs'
 import type { Command } from 'commander'
-import { ConnectionError, Sandbox, type Process, type ProcessInfo } from '../../../sdk/src/index.ts'
-import { CliError, exitCodes, OwnFailure, UsageError } from '../exit-codes.ts'
+import { ConnectionError, type Process, type ProcessInfo, type Sandbox } from '../../../sdk/src/index.ts'
+import { CliError, exitCodes, ownFailure, UsageError } from '../exit-codes.ts'
 import { onInterrupt } from '../interrupt.ts'
-import { checkedId, examples, pair, takesCommand, wholeNumber } from '../options.ts'
+import { commandOf, examples, pair, takesCommand, wholeNumber } from '../options.ts'
 import { hint as suggest, writeJson, writeLine } from '../output.ts'
 import { waiting } from '../progress.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { sandboxOf, type Flags } from '../settings.ts'
 
 const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
 const exitCodeMax = 255
@@ -57,13 +57,6 @@ export function addExec(program: Command): void {
     })
 }
 
-/** Gives a failure of `exec` or `shell` itself an exit code of its own: all others are those of the remote command. */
-export function ownFailure(error: Error & { exitCode?: number }): never {
-  // Help is no failure.
-  if (error.exitCode === 0) throw error
-  throw new OwnFailure(error)
-}
-
 async function exec(id: string, argv: readonly string[], flags: Options): Promise<number> {
   assertFit(flags)
   const { interactive = false, detach = false, cwd, env: envs, user, timeout: timeoutSeconds } = flags
@@ -72,7 +65,7 @@ async function exec(id: string, argv: readonly string[], flags: Options): Promis
   if (program === undefined && (input === undefined || flags.tty)) {
     throw new UsageError(`no command; "atoll shell ${id}" opens a terminal`)
   }
-  const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+  const sandbox = await sandboxOf(id, flags)
   if (flags.tty) return await execInTerminal(sandbox, id, argv, input, flags)
   const starting = sandbox.spawn(program ?? 'sh', {
     ...(args.length === 0 ? {} : { args }),
@@ -128,11 +121,9 @@ async function execInTerminal(
   { cwd, user, env, input: hasInput }: Options,
 ): Promise<number> {
   const { relay: relayTerminal, sizeOf } = await import('./shell.ts')
-  const [line = ''] = argv
-  const command = argv.length === 1 && line.includes(' ') ? ['sh', '-c', line] : argv
   const terminal = await sandbox.terminal({
     ...sizeOf(process.stdout),
-    ...{ shell: '/bin/sh', args: ['-c', 'exec "$@"', 'sh', ...command], cwd, user },
+    ...{ shell: '/bin/sh', args: ['-c', 'exec "$@"', 'sh', ...commandOf(argv)], cwd, user },
     envs: { TERM: process.env['TERM'] ?? 'xterm', ...env },
   })
   const { stdin, stdout } = process

@@ -31,7 +31,7 @@ export function addFork(program: Command): void {
     .command('fork')
     .description('start sandboxes that go on from a checkpoint, and print their ids')
     .addHelpText('after', examples('atoll fork web/prepared --count 3'))
-    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<checkpoint>')
     .option('--name <name>', 'of the new one, without --count')
     .option('--count <count>', 'how many', wholeNumber)
     .option('--timeout <seconds>', 'idle timeout of each, 0 for none', wholeNumber)

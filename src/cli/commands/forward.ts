@@ -8,6 +8,7 @@ import {
   Sandbox,
   SandboxStoppedError,
 } from '../../../sdk/src/index.ts'
+import { reasonOf } from '../../../sdk/src/reasons.ts'
 import { CliError } from '../exit-codes.ts'
 import { checkedId, examples } from '../options.ts'
 import { note, writeJson, writeLine } from '../output.ts'
@@ -69,7 +70,7 @@ function serverOf({ client, sandbox }: Forwarding, { remote }: PortMapping, end:
     } catch (error) {
       local.resetAndDestroy()
       if (error instanceof SandboxStoppedError || error instanceof NotFoundError) return end(error)
-      const message = error instanceof NothingListeningError ? silent(remote) : messageOf(error)
+      const message = error instanceof NothingListeningError ? silent(remote) : reasonOf(error)
       // A browser tries again and again.
       if (message !== told) note(message)
       told = message
@@ -89,7 +90,7 @@ async function listen(server: Server, { bind, local, remote }: PortMapping, isJs
     })
   }
   // Without it, an error of one accepted connection would end the program.
-  server.on('error', (error) => note(`a connection to port ${remote} was not accepted: ${messageOf(error)}`))
+  server.on('error', (error) => note(`a connection to port ${remote} was not accepted: ${reasonOf(error)}`))
   const { address, port } = server.address() as AddressInfo
   if (isJson) await writeJson({ address, port, remotePort: remote })
   else await writeLine(`${address.includes(':') ? `[${address}]` : address}:${port} -> ${remote}`)
@@ -105,20 +106,4 @@ async function tellSilent(sandbox: Sandbox, mappings: readonly PortMapping[]): P
 
 function silent(port: number): string {
   return `nothing listens on port ${port} of the sandbox yet; connections work as soon as something does`
-}
-
-const reasons: Record<string, string> = {
-  EADDRINUSE: 'another program listens there',
-  EACCES: 'ports below 1024 are for root',
-  EADDRNOTAVAIL: 'this machine has no such address',
-  ENOTFOUND: 'this machine has no such address',
-  EAI_AGAIN: 'this machine has no such address',
-}
-
-function reasonOf(error: unknown): string {
-  return reasons[(error as NodeJS.ErrnoException).code ?? ''] ?? messageOf(error)
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

@@ -14,9 +14,10 @@ import { baseImage, tellBuild } from '../build.ts'
 import { chosen, each, type AllFlags } from '../each.ts'
 import { UsageError } from '../exit-codes.ts'
 import { writeFields } from '../fields.ts'
+import { type ListFlags, writeList } from '../list.ts'
 import { examples } from '../options.ts'
-import { columns, hint, printable, when, write, writeJson, writeLine } from '../output.ts'
-import { Progress } from '../progress.ts'
+import { hint, printable, when, write, writeJson, writeLine } from '../output.ts'
+import { counted, Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 import { sizeText } from '../units.ts'
 
@@ -66,7 +67,8 @@ export function addImage(program: Command): void {
       const progress = new Progress(name)
       const bytes = (await handle?.stat())?.size
       try {
-        const archive = counted(handle?.createReadStream() ?? process.stdin, (sent) => progress.update(sent, bytes))
+        const input = (handle?.createReadStream() ?? process.stdin) as AsyncIterable<Buffer>
+        const archive = counted(input, (sent) => progress.update(sent, bytes))
         const body = Readable.toWeb(Readable.from(archive, { objectMode: false })) as ReadableStream<Uint8Array>
         await answer((await Image.fromArchive(name, body, options)).info, json)
       } finally {
@@ -108,7 +110,7 @@ export function addImage(program: Command): void {
     .command('get')
     .description('print what is known of an image')
     .addHelpText('after', examples('atoll image get tools'))
-    .argument('<image>', 'its name or id')
+    .argument('<image>')
     .action(async (nameOrId: string, _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
       const { info } = await Image.get(nameOrId, { client: await clientOf(flags) })
@@ -145,19 +147,18 @@ function addList(image: Command): void {
     )
     .addHelpText('after', examples('atoll image ls', 'atoll create --template python'))
     .option('-q, --quiet', 'print names alone')
-    .action(async (_options: Flags & { quiet?: boolean }, command: Command) => {
-      const flags = command.optsWithGlobals<Flags & { quiet?: boolean }>()
+    .action(async (_options: ListFlags, command: Command) => {
+      const flags = command.optsWithGlobals<ListFlags>()
       const images = await startable(await clientOf(flags))
-      if (flags.json) return await writeJson(images)
-      if (flags.quiet) {
-        for (const { name } of images) await writeLine(name)
-        return
-      }
-      const rows = images.map(({ name, kind, status, sizeBytes, createdAt, lastUsedAt, id }) => [
-        ...[name, kind, status, sizeBytes === undefined ? undefined : sizeText(sizeBytes)],
-        ...[when(createdAt), when(lastUsedAt), id],
-      ])
-      await writeLine(columns(['NAME', 'KIND', 'STATUS', 'SIZE', 'CREATED', 'USED', 'ID'], rows))
+      await writeList(images, flags, {
+        NAME: (one) => one.name,
+        KIND: (one) => one.kind,
+        STATUS: (one) => one.status,
+        SIZE: ({ sizeBytes }) => (sizeBytes === undefined ? undefined : sizeText(sizeBytes)),
+        CREATED: (one) => when(one.createdAt),
+        USED: (one) => when(one.lastUsedAt),
+        ID: (one) => one.id,
+      })
     })
 }
 
@@ -166,7 +167,7 @@ async function startable(client: Atoll): Promise<Listed[]> {
   const [named, own, checkpoints] = await Promise.all([
     client.json<TemplateInfo[]>('GET', '/api/templates'),
     client.json<ImageInfo[]>('GET', '/api/snapshots'),
-    all(client.checkpoints({ owner: 'image' })),
+    Array.fromAsync(client.checkpoints({ owner: 'image' })),
   ])
   const images = new Map(own.map((info) => [info.id, info]))
   const sizes = new Map(checkpoints.map(({ id, sizeBytes }) => [id, sizeBytes]))
@@ -177,24 +178,6 @@ async function startable(client: Atoll): Promise<Listed[]> {
     return { id, name, kind: 'shared', status: status === 'error' ? 'failed' : status, createdAt }
   })
   return [{ name: baseImage, kind: 'installed', status: 'ready' }, ...listed]
-}
-
-async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
-  const found: Item[] = []
-  for await (const item of items) found.push(item)
-  return found
-}
-
-async function* counted(
-  archive: NodeJS.ReadableStream,
-  onProgress: (sentBytes: number) => void,
-): AsyncGenerator<Uint8Array> {
-  let sent = 0
-  for await (const chunk of archive) {
-    sent += (chunk as Buffer).length
-    onProgress(sent)
-    yield chunk as Buffer
-  }
 }
 
 async function manifestIn(file: string): Promise<ImageManifest> {

@@ -1,9 +1,9 @@
 import { constants } from 'node:os'
 import { InvalidArgumentError, type Command } from 'commander'
-import { Sandbox } from '../../../sdk/src/index.ts'
+import type { Sandbox } from '../../../sdk/src/index.ts'
 import { UsageError } from '../exit-codes.ts'
-import { checkedId, examples } from '../options.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { examples } from '../options.ts'
+import { sandboxOf, type Flags } from '../settings.ts'
 
 /** SIGTERM, as that of `kill`. */
 const usualSignal = 15
@@ -31,7 +31,7 @@ export function addKill(program: Command): void {
         throw new UsageError(`no process: "atoll ps ${id}" lists them, "atoll rm ${id}" ends the sandbox`)
       }
       const kills = names.map((name) => killOf(name, signal))
-      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+      const sandbox = await sandboxOf(id, flags)
       // One that has ended does not keep the others from the signal.
       const ends = await Promise.allSettled(kills.map((kill) => kill(sandbox)))
       for (const end of ends) if (end.status === 'rejected') throw end.reason

@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { CliError, exitCodes } from '../exit-codes.ts'
-import { Sandbox, type ProcessInfo } from '../../../sdk/src/index.ts'
-import { checkedId, examples } from '../options.ts'
-import { columns, when, writeJson, writeLine } from '../output.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import type { ProcessInfo, Sandbox } from '../../../sdk/src/index.ts'
+import { writeList } from '../list.ts'
+import { examples } from '../options.ts'
+import { when, writeJson } from '../output.ts'
+import { sandboxOf, type Flags } from '../settings.ts'
 
 /** After this silence a process has no more output for now. */
 const silenceMs = 500
@@ -23,9 +24,9 @@ export function addLogs(program: Command): void {
     .option('-f, --follow', 'until it ends')
     .action(async (id: string, processId: string | undefined, _options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
-      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+      const sandbox = await sandboxOf(id, flags)
       const spawned = await sandbox.spawned()
-      if (processId === undefined) return await writeList(spawned, flags.json ?? false)
+      if (processId === undefined) return await writeList(spawned, flags, listColumns)
       const known = spawned.find(({ sessionID }) => sessionID === processId)
       if (known === undefined) {
         const message = `there is no process ${JSON.stringify(processId)} in ${id}`
@@ -35,13 +36,11 @@ export function addLogs(program: Command): void {
     })
 }
 
-async function writeList(spawned: ProcessInfo[], isJson: boolean): Promise<void> {
-  if (isJson) return await writeJson(spawned)
-  const rows = spawned.map((info) => [
-    ...[info.sessionID, info.running ? 'running' : `ended with ${info.exitCode ?? '?'}`, when(info.startedAt)],
-    [info.command, ...info.args].join(' '),
-  ])
-  await writeLine(columns(['ID', 'STATUS', 'STARTED', 'COMMAND'], rows))
+const listColumns = {
+  ID: (info: ProcessInfo) => info.sessionID,
+  STATUS: (info: ProcessInfo) => (info.running ? 'running' : `ended with ${info.exitCode ?? '?'}`),
+  STARTED: (info: ProcessInfo) => when(info.startedAt),
+  COMMAND: (info: ProcessInfo) => [info.command, ...info.args].join(' '),
 }
 
 async function writeOutput(sandbox: Sandbox, { sessionID, running }: ProcessInfo, flags: Options): Promise<void> {

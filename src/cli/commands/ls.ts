@@ -1,15 +1,15 @@
 import { Option, type Command } from 'commander'
 import { Sandbox, UnexpectedAnswerError, type SandboxInfo, type SandboxStatus } from '../../../sdk/src/index.ts'
+import { type ListFlags, writeList } from '../list.ts'
 import { examples, pair } from '../options.ts'
-import { columns, when, writeJson, writeLine } from '../output.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { when } from '../output.ts'
+import { clientOf } from '../settings.ts'
 import { durationText } from '../units.ts'
 
-interface Options extends Flags {
+interface Options extends ListFlags {
   status?: SandboxStatus
   tag?: Record<string, string | true>
   metadata?: Record<string, string>
-  quiet?: boolean
 }
 
 export function addLs(program: Command): void {
@@ -30,23 +30,21 @@ export function addLs(program: Command): void {
     .option('-q, --quiet', 'print ids alone')
     .action(async (_options: Options, command: Command) => {
       const { status, tag: tags, metadata, ...flags } = command.optsWithGlobals<Options>()
-      const sandboxes: SandboxInfo[] = []
-      for await (const sandbox of Sandbox.list({ client: await clientOf(flags), status, tags, metadata })) {
-        sandboxes.push(sandbox)
-      }
+      const sandboxes = await Array.fromAsync(Sandbox.list({ client: await clientOf(flags), status, tags, metadata }))
       if (sandboxes.some((sandbox) => typeof sandbox?.sandboxID !== 'string')) {
         throw new UnexpectedAnswerError('the server answered with something else than a list of sandboxes')
       }
-      if (flags.json) return await writeJson(sandboxes)
-      if (flags.quiet) {
-        for (const { sandboxID } of sandboxes) await writeLine(sandboxID)
-        return
-      }
-      const rows = sandboxes.map((info) => [
-        ...[info.sandboxID, info.name, info.status, info.templateID, info.cpuCount, `${info.memoryMB} MB`],
-        ...[idleText(info), when(info.expiresAt), when(info.startedAt)],
-      ])
-      await writeLine(columns(['ID', 'NAME', 'STATUS', 'IMAGE', 'CPU', 'MEMORY', 'IDLE', 'EXPIRES', 'STARTED'], rows))
+      await writeList(sandboxes, flags, {
+        ID: (info) => info.sandboxID,
+        NAME: (info) => info.name,
+        STATUS: (info) => info.status,
+        IMAGE: (info) => info.templateID,
+        CPU: (info) => info.cpuCount,
+        MEMORY: (info) => `${info.memoryMB} MB`,
+        IDLE: idleText,
+        EXPIRES: (info) => when(info.expiresAt),
+        STARTED: (info) => when(info.startedAt),
+      })
     })
 }
 

@@ -1,9 +1,8 @@
 import { spawn } from 'node:child_process'
 import type { Command } from 'commander'
-import { Sandbox } from '../../../sdk/src/index.ts'
-import { checkedId, examples, portNumber } from '../options.ts'
+import { examples, portNumber } from '../options.ts'
 import { writeJson, writeLine } from '../output.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { sandboxOf, type Flags } from '../settings.ts'
 
 export function addOpen(program: Command): void {
   program
@@ -14,7 +13,7 @@ export function addOpen(program: Command): void {
     .argument('<port>', '', portNumber)
     .action(async (id: string, port: number, _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
-      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+      const sandbox = await sandboxOf(id, flags)
       const url = sandbox.url(port)
       if (flags.json) return await writeJson({ url })
       await writeLine(url)

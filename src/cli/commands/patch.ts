@@ -3,19 +3,14 @@ import { text } from 'node:stream/consumers'
 import { Option, type Command } from 'commander'
 import type { PatchInfo } from '../../../sdk/src/index.ts'
 import { each } from '../each.ts'
+import { type ListFlags, writeList } from '../list.ts'
 import { checkedCheckpoint, checkedId, examples } from '../options.ts'
-import { columns, when, writeJson, writeLine } from '../output.ts'
+import { when, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
-
-const linesShown = 1
 
 interface AddOptions extends Flags {
   description?: string
   strategy?: PatchInfo['strategy']
-}
-
-interface ListOptions extends Flags {
-  quiet?: boolean
 }
 
 export function addPatch(program: Command): void {
@@ -27,7 +22,7 @@ export function addPatch(program: Command): void {
     .command('add', { isDefault: true })
     .description('have a script run in every sandbox that starts from a checkpoint, and print its id')
     .addHelpText('after', examples('atoll patch add web/prepared setup.sh'))
-    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<checkpoint>')
     .argument('<file>', 'the script; - reads standard input')
     .option('--description <text>', 'what it is for')
     .addOption(
@@ -50,27 +45,24 @@ export function addPatch(program: Command): void {
     .command('ls')
     .description('list the patches of a checkpoint in the order in which they run')
     .addHelpText('after', examples('atoll patch ls web/prepared'))
-    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<checkpoint>')
     .option('-q, --quiet', 'print ids alone')
-    .action(async (id: string, _options: ListOptions, command: Command) => {
-      const flags = command.optsWithGlobals<ListOptions>()
+    .action(async (id: string, _options: ListFlags, command: Command) => {
+      const flags = command.optsWithGlobals<ListFlags>()
       const patches = await (await clientOf(flags)).json<PatchInfo[]>('GET', pathOf(id))
-      if (flags.json) return await writeJson(patches)
-      if (flags.quiet) {
-        for (const one of patches) await writeLine(one.id)
-        return
-      }
-      const rows = patches.map((one) => [
-        ...[one.id, one.strategy, when(one.createdAt), one.description],
-        one.script.split('\n', linesShown)[0],
-      ])
-      await writeLine(columns(['ID', 'RUNS', 'ADDED', 'DESCRIPTION', 'SCRIPT'], rows))
+      await writeList(patches, flags, {
+        ID: (one) => one.id,
+        RUNS: (one) => one.strategy,
+        ADDED: (one) => when(one.createdAt),
+        DESCRIPTION: (one) => one.description,
+        SCRIPT: (one) => one.script.split('\n', 1)[0],
+      })
     })
   patch
     .command('rm')
     .description('take patches off a checkpoint')
     .addHelpText('after', examples('atoll patch rm web/prepared pa-0123456789abcdef'))
-    .argument('<checkpoint>', 'its id, or SANDBOX/NAME')
+    .argument('<checkpoint>')
     .argument('<patch...>')
     .action(async (id: string, patchIds: string[], _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()

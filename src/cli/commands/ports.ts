@@ -1,12 +1,8 @@
 import type { Command } from 'commander'
+import type { ListeningPort } from '../../../sdk/src/index.ts'
+import { writeList } from '../list.ts'
 import { examples, sandboxPath } from '../options.ts'
-import { columns, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
-
-interface ListeningPort {
-  port: number
-  url: string
-}
 
 export function addPorts(program: Command): void {
   program
@@ -18,12 +14,6 @@ export function addPorts(program: Command): void {
       const flags = command.optsWithGlobals<Flags>()
       const client = await clientOf(flags)
       const ports = await client.json<ListeningPort[]>('GET', `${sandboxPath(id)}/ports`)
-      if (flags.json) return await writeJson(ports)
-      await writeLine(
-        columns(
-          ['PORT', 'URL'],
-          ports.map(({ port, url }) => [port, url]),
-        ),
-      )
+      await writeList(ports, flags, { PORT: ({ port }) => port, URL: ({ url }) => url })
     })
 }

@@ -1,18 +1,14 @@
 import type { Command } from 'commander'
-import { Sandbox } from '../../../sdk/src/index.ts'
 import { each } from '../each.ts'
-import { checkedId, examples, portNumber, portNumbers } from '../options.ts'
-import { columns, note, when, writeJson, writeLine } from '../output.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { type ListFlags, writeList } from '../list.ts'
+import { examples, portNumber, portNumbers } from '../options.ts'
+import { note, when, writeJson, writeLine } from '../output.ts'
+import { sandboxOf, type Flags } from '../settings.ts'
 
 interface SetOptions extends Flags {
   domain?: string
   token?: string
   rm?: boolean
-}
-
-interface ListOptions extends Flags {
-  quiet?: boolean
 }
 
 export function addPreview(program: Command): void {
@@ -27,19 +23,17 @@ export function addPreview(program: Command): void {
     .addHelpText('after', examples('atoll preview ls web'))
     .argument('<sandbox>')
     .option('-q, --quiet', 'print ports alone')
-    .action(async (id: string, _options: ListOptions, command: Command) => {
-      const flags = command.optsWithGlobals<ListOptions>()
-      const previews = await (await connect(id, flags)).previews()
-      if (flags.json) return await writeJson(previews)
-      if (flags.quiet) {
-        for (const info of previews) await writeLine(String(info.port))
-        return
-      }
-      const rows = previews.map((info) => [
-        ...[info.port, info.hostname, info.customHostname, info.authConfig.scheme === undefined ? 'no' : 'yes'],
-        ...[info.sslStatus, when(info.createdAt)],
-      ])
-      await writeLine(columns(['PORT', 'HOST', 'DOMAIN', 'TOKEN', 'CERTIFICATE', 'DECLARED'], rows))
+    .action(async (id: string, _options: ListFlags, command: Command) => {
+      const flags = command.optsWithGlobals<ListFlags>()
+      const previews = await (await sandboxOf(id, flags)).previews()
+      await writeList(previews, flags, {
+        PORT: (info) => info.port,
+        HOST: (info) => info.hostname,
+        DOMAIN: (info) => info.customHostname,
+        TOKEN: (info) => (info.authConfig.scheme === undefined ? 'no' : 'yes'),
+        CERTIFICATE: (info) => info.sslStatus,
+        DECLARED: (info) => when(info.createdAt),
+      })
     })
   preview
     .command('rm')
@@ -49,7 +43,7 @@ export function addPreview(program: Command): void {
     .argument('<port...>', '', portNumbers)
     .action(async (id: string, ports: number[], _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
-      const sandbox = await connect(id, flags)
+      const sandbox = await sandboxOf(id, flags)
       await each(ports.map(String), flags, (one) => sandbox.deletePreview(Number(one)))
     })
 }
@@ -66,7 +60,7 @@ function addSet(preview: Command): void {
     .option('--rm', 'remove the domain and the token instead')
     .action(async (id: string, wanted: number, _options: SetOptions, command: Command) => {
       const { json, domain, token, rm, ...flags } = command.optsWithGlobals<SetOptions>()
-      const sandbox = await connect(id, flags)
+      const sandbox = await sandboxOf(id, flags)
       if (rm) return await sandbox.deletePreview(wanted)
       const made = await sandbox.preview(wanted, { domain, token })
       if (json) return await writeJson(made)
@@ -76,8 +70,4 @@ function addSet(preview: Command): void {
         note(`proof of the domain: a TXT record ${made.verification.name} with ${made.verification.value}`)
       }
     })
-}
-
-async function connect(id: string, flags: Flags): Promise<Sandbox> {
-  return await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
 }

@@ -1,13 +1,9 @@
 import type { Command } from 'commander'
-import { Sandbox } from '../../../sdk/src/index.ts'
-import { checkedId, examples } from '../options.ts'
-import { columns, when, writeJson, writeLine } from '../output.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { type ListFlags, writeList } from '../list.ts'
+import { examples } from '../options.ts'
+import { when } from '../output.ts'
+import { sandboxOf } from '../settings.ts'
 import { sizeText } from '../units.ts'
-
-interface Options extends Flags {
-  quiet?: boolean
-}
 
 export function addPs(program: Command): void {
   program
@@ -16,19 +12,18 @@ export function addPs(program: Command): void {
     .addHelpText('after', examples('atoll ps sb-0123456789abcdef'))
     .argument('<sandbox>')
     .option('-q, --quiet', 'print their numbers alone')
-    .action(async (id: string, _options: Options, command: Command) => {
-      const flags = command.optsWithGlobals<Options>()
-      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
-      const processes = await sandbox.processes()
-      if (flags.json) return await writeJson(processes)
-      if (flags.quiet) {
-        for (const { pid } of processes) await writeLine(String(pid))
-        return
-      }
-      const rows = processes.map((one) => [
-        ...[one.pid, one.parentPid, one.user, one.state, sizeText(one.memoryBytes), `${one.cpuSeconds.toFixed(1)} s`],
-        ...[when(one.startedAt), one.command],
-      ])
-      await writeLine(columns(['PID', 'PARENT', 'USER', 'STATE', 'MEMORY', 'CPU', 'STARTED', 'COMMAND'], rows))
+    .action(async (id: string, _options: ListFlags, command: Command) => {
+      const flags = command.optsWithGlobals<ListFlags>()
+      const sandbox = await sandboxOf(id, flags)
+      await writeList(await sandbox.processes(), flags, {
+        PID: (one) => one.pid,
+        PARENT: (one) => one.parentPid,
+        USER: (one) => one.user,
+        STATE: (one) => one.state,
+        MEMORY: (one) => sizeText(one.memoryBytes),
+        CPU: (one) => `${one.cpuSeconds.toFixed(1)} s`,
+        STARTED: (one) => when(one.startedAt),
+        COMMAND: (one) => one.command,
+      })
     })
 }

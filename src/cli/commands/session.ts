@@ -2,8 +2,9 @@ import type { Command } from 'commander'
 import { Session, type SessionInfo } from '../../../sdk/src/index.ts'
 import { chosen, each, type AllFlags } from '../each.ts'
 import { writeFields } from '../fields.ts'
+import { type ListFlags, writeList } from '../list.ts'
 import { checkedCheckpoint, examples, wholeNumber } from '../options.ts'
-import { columns, note, when, write, writeJson, writeLine } from '../output.ts'
+import { note, when, write, writeJson } from '../output.ts'
 import { chat } from '../session/chat.ts'
 import { printLog } from '../session/log.ts'
 import { beginSession, messageOf, type NewFlags, withNewFlags } from '../session/new.ts'
@@ -14,15 +15,15 @@ import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 const titleCharactersMax = 50
+const waitText = 'end with the turn, print the answer alone, and exit with 1 if it failed, 130 if it was interrupted'
 
 interface WaitFlags extends Flags {
   wait?: boolean
 }
 
-interface ListFlags extends Flags {
+interface ListOptions extends ListFlags {
   user?: string
   search?: string
-  quiet?: boolean
 }
 
 interface WatchFlags extends Flags {
@@ -48,10 +49,7 @@ function addTalking(session: Command): void {
       examples("atoll session new 'A page about coral reefs' --name reefs", 'atoll session new --wait - <task.md'),
     )
     .argument('<prompt>', '- reads standard input')
-    .option(
-      '--wait',
-      'end with the turn, print the answer alone, and exit with 1 if it failed, 130 if it was interrupted',
-    )
+    .option('--wait', waitText)
     .action(async (given: string, _options: NewFlags & WaitFlags, command: Command) => {
       const flags = command.optsWithGlobals<NewFlags & WaitFlags>()
       const prompt = await messageOf(given)
@@ -73,10 +71,7 @@ function addTalking(session: Command): void {
     )
     .argument('<session>')
     .argument('<message>', '- reads standard input')
-    .option(
-      '--wait',
-      'end with the turn, print the answer alone, and exit with 1 if it failed, 130 if it was interrupted',
-    )
+    .option('--wait', waitText)
     .action(async (id: string, given: string, _options: WaitFlags, command: Command) => {
       const flags = command.optsWithGlobals<WaitFlags>()
       const message = await messageOf(given)
@@ -121,20 +116,19 @@ function addReading(session: Command): void {
     .option('--user <name>', 'only those of a user (default: of all)')
     .option('--search <text>', 'only those that hold a text')
     .option('-q, --quiet', 'print ids alone')
-    .action(async (_options: ListFlags, command: Command) => {
-      const { user: userId, search, ...flags } = command.optsWithGlobals<ListFlags>()
-      const sessions: SessionInfo[] = []
-      for await (const info of Session.list({ client: await clientOf(flags), userId, search })) sessions.push(info)
-      if (flags.json) return await writeJson(sessions)
-      if (flags.quiet) {
-        for (const { id } of sessions) await writeLine(id)
-        return
-      }
-      const rows = sessions.map((info) => [
-        ...[info.id, info.name, info.activity, when(info.createdAt), when(info.updatedAt), info.userId, info.sandboxId],
-        titleOf(info),
-      ])
-      await writeLine(columns(['ID', 'NAME', 'STATE', 'CREATED', 'CHANGED', 'USER', 'SANDBOX', 'TITLE'], rows))
+    .action(async (_options: ListOptions, command: Command) => {
+      const { user: userId, search, ...flags } = command.optsWithGlobals<ListOptions>()
+      const sessions = await Array.fromAsync(Session.list({ client: await clientOf(flags), userId, search }))
+      await writeList(sessions, flags, {
+        ID: (info) => info.id,
+        NAME: (info) => info.name,
+        STATE: (info) => info.activity,
+        CREATED: (info) => when(info.createdAt),
+        CHANGED: (info) => when(info.updatedAt),
+        USER: (info) => info.userId,
+        SANDBOX: (info) => info.sandboxId,
+        TITLE: titleOf,
+      })
     })
   session
     .command('get')

@@ -1,13 +1,13 @@
 import { spawnSync } from 'node:child_process'
 import type { Command } from 'commander'
-import { Sandbox, type ProcessInfo, type Terminal } from '../../../sdk/src/index.ts'
-import { UsageError } from '../exit-codes.ts'
+import type { ProcessInfo, Sandbox, Terminal } from '../../../sdk/src/index.ts'
+import { ownFailure, UsageError } from '../exit-codes.ts'
 import { onExit } from '../interrupt.ts'
-import { checkedId, examples, pair, takesCommand } from '../options.ts'
-import { columns, note, writeJson, writeLine } from '../output.ts'
-import { clientOf, type Flags } from '../settings.ts'
+import { writeList } from '../list.ts'
+import { checkedId, commandOf, examples, pair, takesCommand } from '../options.ts'
+import { note, when } from '../output.ts'
+import { sandboxOf, type Flags } from '../settings.ts'
 import { TerminalModes } from '../terminal-modes.ts'
-import { ownFailure } from './exec.ts'
 
 /** Ctrl-] */
 const detachByte = 0x1d
@@ -61,20 +61,18 @@ async function shell(id: string, argv: readonly string[], flags: Options): Promi
   if (argv.length > 0 && (flags.attach !== undefined || flags.shell !== undefined)) {
     throw new UsageError(`a command goes without ${flags.attach === undefined ? '--shell' : '--attach'}`)
   }
-  const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+  const sandbox = await sandboxOf(id, flags)
   const terminal = flags.attach === undefined ? await start(sandbox, argv, flags) : await attach(sandbox, flags.attach)
   return await relay(id, terminal)
 }
 
 async function start(sandbox: Sandbox, argv: readonly string[], flags: Options): Promise<Terminal> {
   const { cwd, user, shell: program } = flags
-  const [line = ''] = argv
-  const command = argv.length === 1 && line.includes(' ') ? ['sh', '-c', line] : argv
   const script = cwd === undefined ? startInWorkspace : startCommand
   return await sandbox.terminal({
     ...sizeOf(process.stdout),
     shell: '/bin/sh',
-    args: ['-c', script, 'sh', ...(program === undefined ? command : [program])],
+    args: ['-c', script, 'sh', ...(program === undefined ? commandOf(argv) : [program])],
     ...{ cwd, user },
     envs: { TERM: process.env['TERM'] ?? 'xterm', ...flags.env },
   })
@@ -87,18 +85,19 @@ async function attach(sandbox: Sandbox, id: string): Promise<Terminal> {
 }
 
 async function list(id: string, flags: Options): Promise<number> {
-  const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+  const sandbox = await sandboxOf(id, flags)
   const terminals = (await sandbox.terminals()).filter(({ running }) => running)
-  if (flags.json) await writeJson(terminals)
-  else {
-    const rows = terminals.map((one) => [one.sessionID, one.startedAt, one.attachedClients, commandOf(one)])
-    await writeLine(columns(['ID', 'STARTED', 'ATTACHED', 'COMMAND'], rows))
-  }
+  await writeList(terminals, flags, {
+    ID: (one) => one.sessionID,
+    STARTED: (one) => when(one.startedAt),
+    ATTACHED: (one) => one.attachedClients,
+    COMMAND: askedOf,
+  })
   return 0
 }
 
 /** What was asked for, without the script that starts it. */
-function commandOf({ command, args }: ProcessInfo): string {
+function askedOf({ command, args }: ProcessInfo): string {
   const [, script = '', , ...asked] = args
   if (script !== startInWorkspace && script !== startCommand) return [command, ...args].join(' ')
   return asked.join(' ') || 'shell'

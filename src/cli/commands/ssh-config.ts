@@ -2,11 +2,13 @@ import { readFile, realpath, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import type { Command } from 'commander'
+import { reasonOf } from '../../../sdk/src/reasons.ts'
+import { replaceFile } from '../config-file.ts'
 import { CliError, UsageError } from '../exit-codes.ts'
 import { examples } from '../options.ts'
 import { note, write } from '../output.ts'
 import { type Flags, settingsOf } from '../settings.ts'
-import { publicKey, replaceFile } from '../ssh/files.ts'
+import { publicKey } from '../ssh/files.ts'
 import { hostOf, hostOptions, hostPrefix } from '../ssh/host-options.ts'
 
 interface Options extends Flags {
@@ -73,6 +75,6 @@ async function update(path: string, block: string): Promise<void> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return await replaceFile(path, block, 0o600)
     if (error instanceof CliError) throw new CliError(`${path}: ${error.message}`, { cause: error })
-    throw new CliError(`${path} cannot be changed: ${(error as Error).message}`, { cause: error })
+    throw new CliError(`${path} cannot be changed: ${reasonOf(error)}`, { cause: error })
   }
 }

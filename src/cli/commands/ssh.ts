@@ -1,13 +1,12 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import type { Command } from 'commander'
-import { CliError } from '../exit-codes.ts'
+import { CliError, ownFailure } from '../exit-codes.ts'
 import { onInterrupt } from '../interrupt.ts'
 import { examples, takesCommand } from '../options.ts'
 import { type Flags, settingsOf } from '../settings.ts'
 import { publicKey } from '../ssh/files.ts'
 import { hostOf, hostOptions } from '../ssh/host-options.ts'
-import { ownFailure } from './exec.ts'
 
 export function addSsh(program: Command): void {
   takesCommand(program.command('ssh'))

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { UsageError } from '../exit-codes.ts'
-import { examples, pair, sandboxPath, word } from '../options.ts'
+import { examples, list, pair, sandboxPath } from '../options.ts'
 import { printable, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -19,7 +19,7 @@ export function addTag(program: Command): void {
     .addHelpText('after', examples('atoll tag web', 'atoll tag web env=prod owner=ada --rm draft'))
     .argument('<sandbox>')
     .argument('[key=value...]')
-    .option('--rm <key>', 'take this tag away; may be repeated', word)
+    .option('--rm <key>', 'take this tag away; may be repeated', list)
     .action(async (id: string, given: string[], _options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
       const path = `${sandboxPath(id)}/tags`

@@ -1,17 +1,14 @@
 import type { Command } from 'commander'
 import { each } from '../each.ts'
 import { writeFields } from '../fields.ts'
+import { type ListFlags, writeList } from '../list.ts'
 import { examples, wholeNumber } from '../options.ts'
-import { columns, hint, when, writeJson, writeLine } from '../output.ts'
+import { hint, when, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 interface CreateOptions extends Flags {
   size?: number
   from?: string
-}
-
-interface ListOptions extends Flags {
-  quiet?: boolean
 }
 
 interface SnapshotOptions extends Flags {
@@ -40,16 +37,15 @@ export function addVolume(program: Command): void {
     .description('list volumes')
     .addHelpText('after', examples('atoll volume ls'))
     .option('-q, --quiet', 'print names alone')
-    .action(async (_options: ListOptions, command: Command) => {
-      const flags = command.optsWithGlobals<ListOptions>()
+    .action(async (_options: ListFlags, command: Command) => {
+      const flags = command.optsWithGlobals<ListFlags>()
       const volumes = await (await clientOf(flags)).volumes.list()
-      if (flags.json) return await writeJson(volumes)
-      if (flags.quiet) {
-        for (const { name } of volumes) await writeLine(name)
-        return
-      }
-      const rows = volumes.map(({ name, sizeMB, from, createdAt }) => [name, `${sizeMB} MB`, from, when(createdAt)])
-      await writeLine(columns(['NAME', 'SIZE', 'FROM', 'CREATED'], rows))
+      await writeList(volumes, flags, {
+        NAME: (one) => one.name,
+        SIZE: (one) => `${one.sizeMB} MB`,
+        FROM: (one) => one.from,
+        CREATED: (one) => when(one.createdAt),
+      })
     })
   volume
     .command('get')
@@ -82,10 +78,11 @@ export function addVolume(program: Command): void {
       const { list, delete: isDeleted, ...flags } = command.optsWithGlobals<SnapshotOptions>()
       const { volumes } = await clientOf(flags)
       if (list) {
-        const snapshots = await volumes.snapshots(name)
-        if (flags.json) return await writeJson(snapshots)
-        const rows = snapshots.map((one) => [one.name, `${one.sizeMB} MB`, when(one.createdAt)])
-        return await writeLine(columns(['NAME', 'SIZE', 'CREATED'], rows))
+        return await writeList(await volumes.snapshots(name), flags, {
+          NAME: (one) => one.name,
+          SIZE: (one) => `${one.sizeMB} MB`,
+          CREATED: (one) => when(one.createdAt),
+        })
       }
       if (snapshot === undefined) command.error("error: missing required argument 'name'")
       if (isDeleted) return await volumes.deleteSnapshot(name, snapshot)

@@ -1,9 +1,10 @@
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { link, mkdir, readFile, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { configPath } from '../config-file.ts'
+import { reasonOf } from '../../../sdk/src/reasons.ts'
+import { configPath, replaceFile } from '../config-file.ts'
 import { CliError } from '../exit-codes.ts'
 
 const run = promisify(execFile)
@@ -35,7 +36,7 @@ export async function publicKey(): Promise<string> {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code === 'ENOENT') throw new CliError('ssh-keygen is missing here', { hint: 'install an OpenSSH client' })
-    if (code !== 'EEXIST') throw new CliError(`${path} cannot be made: ${(error as Error).message}`, { cause: error })
+    if (code !== 'EEXIST') throw new CliError(`${path} cannot be made: ${reasonOf(error)}`, { cause: error })
   } finally {
     await Promise.all([draft, `${draft}.pub`].map((file) => rm(file, { force: true })))
   }
@@ -50,7 +51,7 @@ async function readPublicKey(path: string): Promise<string | undefined> {
     await readFile(path)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw new CliError(`${path} cannot be read: ${(error as Error).message}`, { cause: error })
+    throw new CliError(`${path} cannot be read: ${reasonOf(error)}`, { cause: error })
   }
   const { stdout } = await run('ssh-keygen', ['-y', '-P', '', '-f', path]).catch((error: Error) => {
     throw new CliError(`${path} is no key that ssh-keygen can read without a passphrase`, { cause: error })
@@ -61,17 +62,4 @@ async function readPublicKey(path: string): Promise<string | undefined> {
 /** Says which key a host has. Each connection writes it anew, because the name of an ended sandbox may be taken by another one. */
 export async function writeKnownHost(host: string, key: string): Promise<void> {
   await replaceFile(join(knownHostsFolder(), host), `${host} ${key}\n`, 0o600)
-}
-
-/** A reader gets the old file or the new one. */
-export async function replaceFile(path: string, text: string, mode: number): Promise<void> {
-  const draft = `${path}.${randomBytes(6).toString('hex')}`
-  try {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-    await writeFile(draft, text, { mode, flag: 'wx' })
-    await rename(draft, path)
-  } catch (error) {
-    await rm(draft, { force: true }).catch(() => undefined)
-    throw new CliError(`${path} cannot be written: ${(error as Error).message}`, { cause: error })
-  }
 }

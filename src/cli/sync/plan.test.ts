@@ -31,10 +31,16 @@ test('sync: a first round copies what differs, and removes only when it is asked
     here: snapshot({ same: 'a', 'd/': '', 'd/new': '', other: 'b' }),
     there: snapshot({ same: 'a', other: 'cc', own: '' }),
   }
-  assert.deepEqual(firstPlan(sides, 'push', false), plan({ send: ['d', 'd/new', 'other'] }))
-  assert.deepEqual(firstPlan(sides, 'push', true), plan({ send: ['d', 'd/new', 'other'], removeThere: ['own'] }))
-  assert.deepEqual(firstPlan(sides, 'pull', true), plan({ receive: ['other', 'own'], removeHere: ['d', 'd/new'] }))
-  assert.deepEqual(firstPlan(sides, 'both', false), plan({ send: ['d', 'd/new', 'other'], receive: ['own'] }))
+  assert.deepEqual(firstPlan(sides, { direction: 'push' }), plan({ send: ['d', 'd/new', 'other'] }))
+  assert.deepEqual(
+    firstPlan(sides, { direction: 'push', removes: true }),
+    plan({ send: ['d', 'd/new', 'other'], removeThere: ['own'] }),
+  )
+  assert.deepEqual(
+    firstPlan(sides, { direction: 'pull', removes: true }),
+    plan({ receive: ['other', 'own'], removeHere: ['d', 'd/new'] }),
+  )
+  assert.deepEqual(firstPlan(sides, { direction: 'both' }), plan({ send: ['d', 'd/new', 'other'], receive: ['own'] }))
 })
 
 test('sync: a later round takes what the winning side changed and removed, and leaves the rest of the other', () => {
@@ -63,7 +69,7 @@ test('sync: of a file that both have changed this machine wins, and a change win
 
 test('sync: what was copied is no change of the side that was given it, until that side changes it', () => {
   const first: Sides = { here: snapshot({ a: '1' }), there: snapshot({ b: '22' }) }
-  const known = knownAfter(first, firstPlan(first, 'both', false))
+  const known = knownAfter(first, firstPlan(first, { direction: 'both' }))
   const now: Sides = { here: snapshot({ a: '1', b: '22' }), there: snapshot({ a: '1', b: '22' }, 'own') }
   // `b` of the sandbox is untouched, so its stamp must be the one of before.
   const settled: Sides = { ...now, there: new Map([...now.there, ['b', first.there.get('b')!]]) }

@@ -38,8 +38,13 @@ export function isSame(one: Entry | undefined, other: Entry | undefined): boolea
   return one.size === other.size && one.seconds === other.seconds && one.isExecutable === other.isExecutable
 }
 
+interface FirstRound {
+  direction: Direction
+  removes?: boolean
+}
+
 /** The first round. Nothing is removed unless `removes` is set, and then what the winning side lacks. */
-export function firstPlan({ here, there }: Sides, direction: Direction, removes: boolean): Plan {
+export function firstPlan({ here, there }: Sides, { direction, removes = false }: FirstRound): Plan {
   const differs = (path: string) => !isSame(here.get(path), there.get(path))
   const onlyIn = (one: Snapshot, other: Snapshot) => [...one.keys()].filter((path) => !other.has(path))
   const send = direction === 'pull' ? [] : [...here.keys()].filter(differs)

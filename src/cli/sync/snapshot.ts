@@ -1,5 +1,6 @@
 import type { Dirent } from 'node:fs'
 import { lstat, readlink } from 'node:fs/promises'
+import { reasonOf } from '../../../sdk/src/reasons.ts'
 import type { Sandbox } from '../../../sdk/src/index.ts'
 import { findArguments, Ignore } from '../../../sdk/src/ignore.ts'
 import { CliError } from '../exit-codes.ts'
@@ -19,7 +20,7 @@ export interface Rules {
 }
 
 export function ignoreOf({ exclude, gitignore }: Rules): Ignore {
-  return new Ignore([...exclude, `/${draftPrefix}*`], gitignore)
+  return new Ignore([...exclude, `/${draftPrefix}*`], { gitignore })
 }
 
 /** What a folder here holds. Throws where it is gone: that is no removal of all that it held. */
@@ -32,7 +33,7 @@ export async function snapshotHere(root: string, ignore: Ignore): Promise<Snapsh
     }
   } catch (error) {
     const isGone = (error as NodeJS.ErrnoException).code === 'ENOENT'
-    throw new CliError(isGone ? `${root} is gone` : `${root} cannot be read: ${(error as Error).message}`, {
+    throw new CliError(isGone ? `${root} is gone` : `${root} cannot be read: ${reasonOf(error)}`, {
       cause: error,
     })
   }

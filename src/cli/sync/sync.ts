@@ -1,5 +1,6 @@
 import { type FSWatcher, watch } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { reasonOf } from '../../../sdk/src/reasons.ts'
 import { AtollError, ConnectionError, RateLimitedError, UnavailableError } from '../../../sdk/src/index.ts'
 import { CliError } from '../exit-codes.ts'
 import { note } from '../output.ts'
@@ -65,7 +66,7 @@ async function oneRound(place: Place, options: SyncOptions, known: Sides | undef
     throw new CliError(`there is no folder ${sandbox.id}:${folder}${known === undefined ? '' : ' any more'}`)
   }
   const now = { here, there: found ?? new Map() }
-  const plan = known === undefined ? firstPlan(now, direction, removes) : nextPlan(known, now, direction)
+  const plan = known === undefined ? firstPlan(now, { direction, removes }) : nextPlan(known, now, direction)
   await carryOut(place, plan, now)
   if (known === undefined || !isEmpty(plan)) await done(plan, known === undefined)
   return knownAfter(now, plan)
@@ -107,7 +108,7 @@ class Changes implements Disposable {
     }
     follow().catch((error: unknown) => {
       if (this.#closed.signal.aborted) return
-      note(`the sandbox is asked every ${pollMs / 1000} s: ${(error as Error).message}`)
+      note(`the sandbox is asked every ${pollMs / 1000} s: ${reasonOf(error)}`)
       this.#isPolled = true
       this.#wake()
     })
@@ -122,7 +123,7 @@ class Changes implements Disposable {
       })
     }
     clearTimeout(timer)
-    if (this.#error !== undefined) throw new CliError(`changes here cannot be watched: ${this.#error.message}`)
+    if (this.#error !== undefined) throw new CliError(`changes here cannot be watched: ${reasonOf(this.#error)}`)
     if (this.#isChanged) await sleep(settleMs)
     this.#isChanged = false
   }

@@ -10,7 +10,7 @@ import { checkpoints as wire, common, sandboxes } from '../../protocol/http/inde
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
-import { type Route, routesOf, wakingErrors } from '../server/route.ts'
+import { nextPageHeader, pageAnswer, type Route, routesOf, wakingErrors } from '../server/route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
@@ -62,18 +62,14 @@ export const checkpointRoutes = [
       200: {
         description: 'One page',
         body: z.array(wire.listedCheckpoint),
-        headers: { 'X-Next-Cursor': 'Value of `cursor` for the next page; absent on the last' },
+        headers: nextPageHeader,
       },
     },
     errors: ['not_found'],
     async handle({ orgId, query, deps }) {
       const { sandbox: sandboxId, owner, limit = 1000, cursor } = query
       const page = await deps.sandboxes.checkpoints.page(orgId, { limit, ...defined({ sandboxId, owner, cursor }) })
-      return {
-        statusCode: 200,
-        body: page.items.map(listedBody),
-        headers: page.nextCursor === undefined ? {} : { 'x-next-cursor': page.nextCursor },
-      }
+      return pageAnswer(page, listedBody)
     },
   }),
   route('GET', '/api/checkpoints/:checkpointId', {

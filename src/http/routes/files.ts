@@ -1,10 +1,10 @@
 import type { z } from 'zod'
 import { files as wire } from '../../protocol/http/index.ts'
-import { assertInput, type DirectoryEntry, type FileOperation } from '../../sandbox/index.ts'
+import { assertInput, type DirectoryEntry, type FileChange, type FileOperation } from '../../sandbox/index.ts'
 import { apiOrigin } from '../server/config.ts'
 import { streamEvents } from '../server/event-stream.ts'
 import { receiveFile, sendFile } from '../server/file-body.ts'
-import { changeEncoding } from '../server/file-watch.ts'
+import { heartbeat, type Encoding } from '../server/event-writer.ts'
 import { jsonElements, JsonText } from '../server/json-text.ts'
 import { noContent, routesOf, wakingErrors, type Answer, type Call } from '../server/route.ts'
 import { watchCaps } from '../server/streams.ts'
@@ -204,6 +204,12 @@ export const fileRoutes = [
     handle: download,
   }),
 ]
+
+/** Changes have no numbers: a client that comes back reads the folder again. */
+const changeEncoding: Encoding<readonly FileChange[]> = {
+  encode: (changes) => Buffer.from(changes.map((change) => `data: ${JSON.stringify(change)}\n\n`).join('')),
+  heartbeat: () => heartbeat,
+}
 
 interface GivenPath {
   path?: string | undefined

@@ -5,7 +5,7 @@ import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
-import { routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
+import { nextPageHeader, pageAnswer, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { mountedBody } from './volumes.ts'
@@ -69,7 +69,7 @@ export const sandboxRoutes = [
       200: {
         description: 'One page',
         body: z.array(wire.sandbox),
-        headers: { 'X-Next-Cursor': 'Value of `cursor` for the next page; absent on the last' },
+        headers: nextPageHeader,
       },
     },
     async handle({ orgId, query, deps }) {
@@ -79,11 +79,7 @@ export const sandboxRoutes = [
         ...defined({ status, name, cursor }),
         ...filtersOf(query),
       })
-      return {
-        statusCode: 200,
-        body: page.items.map((item) => sandboxBody(item, deps)),
-        headers: page.nextCursor === undefined ? {} : { 'x-next-cursor': page.nextCursor },
-      }
+      return pageAnswer(page, (item) => sandboxBody(item, deps))
     },
   }),
   route('GET', '/api/sandboxes/:id', {

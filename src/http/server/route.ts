@@ -4,6 +4,7 @@ import type { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import type { Creation } from '../../lib/creation.ts'
 import { common } from '../../protocol/http/index.ts'
+import type { Page } from '../../sandbox/index.ts'
 import type { AccessUse } from '../../session/index.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import type { Metrics } from './metrics.ts'
@@ -153,6 +154,17 @@ function answerOf(answers: Route['answers'], body: unknown): Answer {
   const [statusCode = 204] = Object.keys(answers).map(Number)
   if (statusCode === 204) return noContent
   return { statusCode, body: answers[statusCode]?.body === common.empty ? {} : body }
+}
+
+/** What the reference says of an answer with a page of a list. */
+export const nextPageHeader = { 'X-Next-Cursor': 'Value of `cursor` for the next page; absent on the last' }
+
+export function pageAnswer<Item>({ items, nextCursor }: Page<Item>, bodyOf: (item: Item) => unknown): Answer {
+  return {
+    statusCode: 200,
+    body: items.map(bodyOf),
+    headers: nextCursor === undefined ? {} : { 'x-next-cursor': nextCursor },
+  }
 }
 
 export const noContent: Answer = { statusCode: 204 }

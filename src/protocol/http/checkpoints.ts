@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { at, ids, showExample } from './examples.ts'
-import { envs, expiresInSeconds, secondTime } from './common.ts'
+import { envs, expiresInSeconds, pageQuery, secondTime } from './common.ts'
 import { checkpointVolumes } from './volumes.ts'
 
 export const kind = z.enum(['full', 'disk_only'])
@@ -89,14 +89,7 @@ export const listedCheckpoint = checkpointFields
 export const listCheckpointsQuery = z.object({
   sandbox: z.string().optional().describe('Only those of this sandbox, by id or name'),
   owner: owner.optional().describe('Only those of this owner'),
-  limit: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(1000)
-    .optional()
-    .meta({ description: 'Most checkpoints on a page', default: 1000 }),
-  cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
+  ...pageQuery,
 })
 
 export const updateCheckpoint = z.object({

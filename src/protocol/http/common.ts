@@ -56,6 +56,12 @@ export const maxAgeSeconds = z
   .describe('Seconds after its creation at which it is deleted, whatever its state; 0: never')
 export const expiresInSeconds = z.int().min(1).max(lifeSecondsMax)
 
+/** What chooses a page of a list whose answer names the next one in `X-Next-Cursor`. */
+export const pageQuery = {
+  limit: z.coerce.number().int().min(1).max(1000).optional().meta({ description: 'Most on a page', default: 1000 }),
+  cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
+}
+
 export const port = z.int().min(1).max(65_535)
 
 export const empty = z.object({}).meta({ id: 'Empty', examples: [{}] })

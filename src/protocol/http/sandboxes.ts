@@ -9,6 +9,7 @@ import {
   memoryMB,
   notBuilt,
   onIdle,
+  pageQuery,
   resourceName,
   sandboxError,
   secondTime,
@@ -147,14 +148,7 @@ export const listSandboxesQuery = z.object({
     .max(filtersMax)
     .optional()
     .describe('`key=value`, or `key` for any value: only those that have this tag. Repeated, all must match'),
-  limit: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(1000)
-    .optional()
-    .meta({ description: 'Most sandboxes on a page', default: 1000 }),
-  cursor: z.string().optional().describe('The page that `X-Next-Cursor` named'),
+  ...pageQuery,
 })
 
 export const updateSandbox = z.object({

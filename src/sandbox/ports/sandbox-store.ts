@@ -1,5 +1,5 @@
 import type { Creation, CreationNote } from '../../lib/creation.ts'
-import type { Checkpoint, CheckpointChange, CheckpointDependents, CheckpointOwner } from '../checkpoint.ts'
+import type { Checkpoint, CheckpointChange, CheckpointDependents, CheckpointOwner } from '../checkpoint-records.ts'
 import type { Patch } from '../patch.ts'
 import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
