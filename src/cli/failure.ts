@@ -2,13 +2,13 @@ import { CommanderError } from 'commander'
 import { AtollError, ConnectionError, RequestTimeoutError, UnexpectedAnswerError } from '../../sdk/src/index.ts'
 import { CliError, exitCodeOf, exitCodes, OwnFailure, UsageError } from './exit-codes.ts'
 import { faultOf } from './faults.ts'
-import { printable } from './output.ts'
+import { jsonText, printable } from './output.ts'
 
 /** Writes an error as one line for a person, or as one JSON object. */
 export function reportFailure(error: unknown, { isJson, help }: ReportOptions): void {
   const { message, code, hint, details } = told(error, help)
   if (isJson) {
-    process.stderr.write(`${JSON.stringify({ ...details, error: message, code })}\n`)
+    process.stderr.write(`${jsonText({ ...details, error: message, code })}\n`)
     return
   }
   const line = printable(message).replaceAll(/\s*\n\s*/g, ' ')

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { columns, printable } from './output.ts'
+import { columns, jsonText, printable } from './output.ts'
 import { barOf } from './progress.ts'
 import { TerminalModes } from './terminal-modes.ts'
 import { durationText, relativeTime, sizeText } from './units.ts'
@@ -52,6 +52,13 @@ test('output: times and sizes have units', () => {
   for (const [time, text] of texts) assert.equal(relativeTime(time, now), text)
   assert.deepEqual([sizeText(999), sizeText(2_500_000), sizeText(120_000_000)], ['999 B', '2.5 MB', '120 MB'])
   assert.deepEqual([durationText(0), durationText(300), durationText(86_400)], ['0 s', '5 min', '24 h'])
+})
+
+test('output: JSON for a terminal has no control characters, and means the same', () => {
+  const value = { text: 'a\u001b[2J\u009b31m\u007f\u202eb\n' }
+  const text = jsonText(value)
+  assert.match(text, /^[ -~]+$/)
+  assert.deepEqual(JSON.parse(text), value)
 })
 
 test('output: text from elsewhere cannot steer the terminal', () => {

@@ -15,7 +15,12 @@ export async function writeLine(text: string): Promise<void> {
 }
 
 export async function writeJson(value: unknown): Promise<void> {
-  await writeLine(JSON.stringify(value))
+  await writeLine(jsonText(value))
+}
+
+/** JSON of the same meaning whose strings do not steer a terminal: what JSON leaves as it is of `unprintable` is escaped. */
+export function jsonText(value: unknown): string {
+  return JSON.stringify(value).replaceAll(unprintable, (character) => `\\u${hex(character).padStart(4, '0')}`)
 }
 
 /** A next step, for a person at a terminal. */
@@ -51,13 +56,20 @@ function colored(style: string, text: string, isTerminal: boolean): string {
   return isTerminal && !process.env['NO_COLOR'] ? `\x1b[${style}m${text}\x1b[0m` : text
 }
 
-/** Remote text without characters that would steer the terminal or turn the order of what stands beside them. Line ends and tabs stay. */
+/** Characters that would steer the terminal or turn the order of what stands beside them, without line ends and tabs. */
+// eslint-disable-next-line no-control-regex
+const unprintable = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g
+
+/** Remote text without such characters. */
 export function printable(text: string): string {
-  // eslint-disable-next-line no-control-regex
-  return text.replaceAll(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g, (character) => {
-    const code = character.charCodeAt(0)
-    return code < 0x100 ? `\\x${code.toString(16).padStart(2, '0')}` : `\\u${code.toString(16)}`
+  return text.replaceAll(unprintable, (character) => {
+    const digits = hex(character)
+    return digits.length > 2 ? `\\u${digits}` : `\\x${digits.padStart(2, '0')}`
   })
+}
+
+function hex(character: string): string {
+  return character.charCodeAt(0).toString(16)
 }
 
 /** A time in a list: `3 min ago` on a terminal, exact for everything else that reads it. */

@@ -21,6 +21,8 @@ interface ConnectionOptions {
   target?: PreviewTarget
   /** Aborts when nobody waits for the connection any more. */
   gone?: AbortSignal
+  /** Takes no kept connection, and the new one is not kept: those that are may all be dead. */
+  isFresh?: boolean
 }
 
 /**
@@ -48,15 +50,18 @@ export class PreviewAgent extends Agent {
   }
 
   override getName(options?: object): string {
-    const { target } = (options ?? {}) as ConnectionOptions
-    return target === undefined ? '' : `${target.sandbox.id}:${target.port}`
+    const { target, isFresh = false } = (options ?? {}) as ConnectionOptions
+    return target === undefined ? '' : `${target.sandbox.id}:${target.port}${isFresh ? ':fresh' : ''}`
   }
 
   override createConnection(options: object, callback?: (error: Error | null, stream: Duplex) => void): undefined {
-    const { target, gone } = options as ConnectionOptions
+    const { target, gone, isFresh = false } = options as ConnectionOptions
     if (target === undefined || callback === undefined) throw new Error('a connection needs a target')
     this.#connect(target, gone).then(
-      (stream) => callback(null, stream),
+      (stream) => {
+        if (isFresh) fresh.add(stream)
+        callback(null, stream)
+      },
       // The type wants a stream beside an error too.
       (error: unknown) => callback(error as Error, undefined as unknown as Duplex),
     )
@@ -94,7 +99,8 @@ export class PreviewAgent extends Agent {
   }
 
   override keepSocketAlive(stream: Duplex): boolean {
-    if (this.#isClosed || stream.destroyed || stream.readableEnded || frozen.has(stream)) return false
+    if (this.#isClosed || stream.destroyed || stream.readableEnded || frozen.has(stream) || fresh.has(stream))
+      return false
     // A request waits for this permit.
     if (this.#permits.users(nameOf.get(stream) ?? '') > connectionsMax) return false
     const release = this.#idle.tryAcquire({ key: ownerOf.get(stream) ?? '' })
@@ -141,6 +147,7 @@ const ownerOf = new WeakMap<Duplex, string>()
 /** Functions that end the idle time of a connection. */
 const idleOf = new WeakMap<Duplex, () => void>()
 const frozen = new WeakMap<object, FreezeReason>()
+const fresh = new WeakSet<object>()
 
 /**
  * Discards what can no longer be written. A server that answers without reading the body and closes resets the connection for writes, and

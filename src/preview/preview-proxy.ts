@@ -150,16 +150,18 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     },
     async forward({ request, response, target, path }: PortRequest): Promise<void> {
       const { 'x-api-key': key } = request.headers
-      const headers = requestHeaders(
+      const endToEnd = requestHeaders(
         request,
         (name, value) => {
-          if (name === 'host') return `localhost:${target.port}`
-          // The key in the one of both that has it, and cookies of the API's origin.
-          if (name === 'x-api-key' || name === 'cookie' || (name === 'authorization' && !key)) return undefined
+          // The key in the one of both that has it, or in both, and cookies of the API's origin.
+          if (name === 'host' || name === 'x-api-key' || name === 'cookie') return undefined
+          if (name === 'authorization' && (!key || value.includes(String(key)))) return undefined
           return credentials.strippedHeader(name, value, target)
         },
         isTrusted,
       )
+      // HTTP/1.0 has none, and what is sent is HTTP/1.1, which must (RFC 9112 § 3.2).
+      const headers = ['Host', `localhost:${target.port}`, ...endToEnd]
       await new Promise<void>((resolve, reject) => {
         // The rest of a body may follow its answer into the sandbox.
         response.once('close', () => (hasBody(request) ? onceBodyOver(request, resolve) : resolve()))

@@ -37,7 +37,7 @@ export function forward(job: Forward, isRepeat = false): void {
     path: job.path,
     headers: [...job.headers, ...expectation(request), ...framing(request)],
     // `PreviewAgent` reads them; the type of the options lacks them.
-    ...({ target, gone: gone.signal } as object),
+    ...({ target, gone: gone.signal, isFresh: isRepeat } as object),
   })
   // Aborts when the client has left. After a whole answer the connection may still carry the rest of the request.
   const abort = () => {
@@ -91,6 +91,8 @@ function sendBack(
   } catch (error) {
     // Node refuses to send a hostile status or header.
     log.debug({ err: error }, 'a preview answered with headers that cannot be sent')
+    // It keeps the reason that it refuses, and would refuse every later head for it.
+    response.statusMessage = ''
     upstream.destroy()
     refuse(badAnswer)
     return

@@ -92,6 +92,21 @@ test('maximum age: a clock that is set forward is noticed within half a minute',
   assert.deepEqual(ended.splice(0), ['one'])
 })
 
+test('maximum age: after a clock was set back, old and new ends come at their own time of the new clock', async (context) => {
+  const { ages, ended, add, pass } = world(context)
+  mock.timers.setTime(10_000_000)
+  ages.open()
+  await pass(0)
+  add('old', 60_000)
+  await pass(10)
+  mock.timers.setTime(Date.now() - 3_600_000)
+  add('new', 1000)
+  await pass(1000)
+  assert.deepEqual(ended.splice(0), ['new'])
+  await pass(3_600_000 + 60_000)
+  assert.deepEqual(ended, ['old'])
+})
+
 test('maximum age: hundreds that are due together all end, and none after the close', async (context) => {
   const { ages, ended, looks, add, pass } = world(context)
   ages.open()

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
+import { text as textOf } from 'node:stream/consumers'
 import { test, type TestContext } from 'node:test'
 import { WebSocket } from 'ws'
 import { eventually } from '../../src/lib/testing/eventually.ts'
@@ -59,6 +60,8 @@ test('port: a request enters with its path and query byte for byte, and without 
   )
   const bearer = await exchange(preview.world.origin + at('/headers'), { headers: { authorization: `Bearer ${key}` } })
   assert.equal((JSON.parse(bearer.text) as typeof seen).headers.authorization, undefined)
+  const twice = await ask(at('/headers'), { headers: { authorization: `Bearer ${key}` } })
+  assert.equal(twice.text.includes(key), false)
   for (const [path_, url] of [
     ['', '/'],
     ['?a', '/?a'],
@@ -67,6 +70,13 @@ test('port: a request enters with its path and query byte for byte, and without 
   ] as const) {
     assert.equal((await ask(at(path_))).text, `hello from ${url}`)
   }
+})
+
+test('port: a request of HTTP/1.0 that names no host enters with one', async () => {
+  const { hostname, port } = new URL(preview.world.origin)
+  const socket = connect(Number(port), hostname)
+  socket.write(`GET ${at('/headers')} HTTP/1.0\r\nX-API-Key: ${preview.world.api.key}\r\n\r\n`)
+  assert.match(await textOf(socket), /"host":"localhost:\d+"/)
 })
 
 test('port: nothing of an answer acts in the origin of the API', async () => {
@@ -131,19 +141,40 @@ test('port: faults of the request are errors of the API, and none reaches the sa
 })
 
 test('port: a server that answers nonsense is 502, and one that is cut off ends the answer', async () => {
+  let reply = ''
   const server = createServer((socket) => {
     socket.on('error', () => {})
-    socket.once('data', () => socket.end('nonsense\r\n\r\n'))
+    socket.once('data', () => socket.end(reply))
   })
   const port = await listen(server)
-  const { status, headers } = await ask(at('/', port))
-  assert.deepEqual([status, headers['x-error-code']], [502, 'nothing_listening'])
+  for (reply of ['nonsense\r\n\r\n', 'HTTP/1.1 200 a\u0001b\r\nContent-Length: 0\r\n\r\n']) {
+    const { status, headers } = await ask(at('/', port))
+    assert.deepEqual([status, headers['x-error-code']], [502, 'nothing_listening'], reply)
+  }
   server.close()
   preview.answers['/cut'] = (_request, response) => {
     response.setHeader('Content-Length', '10').write('abc')
     setImmediate(() => response.destroy())
   }
   await assert.rejects(ask(at('/cut')))
+})
+
+test('port: a server that closes each connection after its answer, without a word, answers all requests', async () => {
+  const server = createServer((socket) => {
+    socket.on('error', () => {})
+    socket.once('data', () => {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi')
+      setTimeout(() => socket.destroy(), 3)
+    })
+  })
+  const port = await listen(server)
+  const statuses = new Set<number>()
+  for (let round = 0; round < 20; round += 1) {
+    const answers = await Promise.all(Array.from({ length: 20 }, () => ask(at('/', port))))
+    for (const { status } of answers) statuses.add(status)
+  }
+  server.close()
+  assert.deepEqual([...statuses], [200])
 })
 
 test('port: a client that leaves ends the request inside', async () => {

@@ -17,6 +17,7 @@ test('preview error: an invalid answer of the server inside is 502', async () =>
     'nonsense\r\n\r\n',
     'HTTP/1.1 200 OK\r\nX-Bad: a\u0001b\r\nContent-Length: 0\r\n\r\n',
     'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n',
+    'HTTP/1.1 200 a\u0001b\r\nContent-Length: 0\r\n\r\n',
     'HTTP/1.1 200 OK\r\nBad Name: x\r\nContent-Length: 0\r\n\r\n',
     'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',
     `HTTP/1.1 200 OK\r\nX-Long: ${'x'.repeat(100_000)}\r\n\r\n`,

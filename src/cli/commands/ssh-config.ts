@@ -9,7 +9,7 @@ import { examples } from '../options.ts'
 import { note, write } from '../output.ts'
 import { type Flags, settingsOf } from '../settings.ts'
 import { publicKey } from '../ssh/files.ts'
-import { hostOf, hostOptions, hostPrefix } from '../ssh/host-options.ts'
+import { hostOf, hostOptions, hostPrefix, noQuotes } from '../ssh/host-options.ts'
 
 interface Options extends Flags {
   write?: boolean
@@ -52,7 +52,7 @@ async function assertReachable(flags: Flags): Promise<void> {
 }
 
 export function blockOf(targets: readonly string[], flags: Flags): string {
-  const hosts = [...targets.map(hostOf), `${hostPrefix}*`]
+  const hosts = [...targets.map(hostOf), `${hostPrefix}*`, noQuotes]
   const lines = hostOptions(flags).map(([name, value]) => `  ${name} ${value}`)
   return [begin, `Host ${hosts.join(' ')}`, ...lines, end, ''].join('\n')
 }

@@ -9,6 +9,12 @@ const hostPattern = /^[a-z0-9][a-z0-9-]*$/
 /** Host names of sandboxes for ssh are this and the id or name. */
 export const hostPrefix = 'atoll-'
 
+/**
+ * Stands beside patterns of hosts. Before 9.6, ssh gives the shell a host name of any characters, such as that of a submodule of git, and a quote
+ * would end the quotes around `%h`.
+ */
+export const noQuotes = `"!*'*"`
+
 export function hostOf(target: string): string {
   return checkedHost(`${hostPrefix}${target}`, target)
 }
@@ -36,7 +42,7 @@ export function hostOptions({ url, context }: Flags): [string, string][] {
   ]
   const proxy = [program, ...server, 'ssh-proxy'].map((word) => escaped(shellWord(word)))
   return [
-    ['ProxyCommand', `${proxy.join(' ')} %h`],
+    ['ProxyCommand', `${proxy.join(' ')} '%h'`],
     ['User', 'root'],
     ['IdentityFile', quoted(escaped(keyPath()))],
     ['IdentitiesOnly', 'yes'],
@@ -45,7 +51,9 @@ export function hostOptions({ url, context }: Flags): [string, string][] {
     ['StrictHostKeyChecking', 'yes'],
     ['UpdateHostKeys', 'no'],
     ['CheckHostIP', 'no'],
-    // Settings for all hosts would give the agent and the screen to whatever runs in the sandbox.
+    // Whatever runs in the sandbox may ask for a password or a ticket of Kerberos, and would get it.
+    ['PreferredAuthentications', 'publickey'],
+    // Settings for all hosts would give it the agent and the screen.
     ['ForwardAgent', 'no'],
     ['ForwardX11', 'no'],
   ]

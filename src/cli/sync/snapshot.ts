@@ -98,13 +98,17 @@ export async function snapshotThere(
   }
   const status = await remote.exited
   if (status === missing) return undefined
-  // 1: a file went away while it was looked at.
-  if (status > 1 || (status === 1 && bytes === 0 && errors !== '')) {
-    throw new CliError(`${sandbox.id}:${root} cannot be listed: ${errors.trim()}`, {
-      hint: 'the sandbox needs find of GNU findutils',
-    })
+  if (status > 1 || (status === 1 && !isWhole(errors, bytes))) {
+    const hint = bytes === 0 ? 'the sandbox needs find of GNU findutils' : '--user names who reads there'
+    throw new CliError(`${sandbox.id}:${root} cannot be listed: ${errors.trim()}`, { hint })
   }
   return parseListing(Buffer.concat(pieces).toString('latin1'), ignore)
+}
+
+/** Whether a listing lacks only what went away while it was made. What it could not read would be taken for removed. */
+export function isWhole(errors: string, bytes: number): boolean {
+  const lines = errors.split('\n').filter((line) => line !== '')
+  return bytes > 0 && lines.every((line) => line.endsWith(': No such file or directory'))
 }
 
 /** Parses what `find` has printed. Names that lead out of the folder are not taken. */

@@ -28,10 +28,14 @@ export async function carryOut(place: Place, plan: Plan, { here, there }: Sides)
   const replacedHere = plan.receive.filter((path) => here.has(path) && here.get(path)?.kind !== there.get(path)?.kind)
   await removeThere(place, plan.removeThere.toReversed(), removeEmptied)
   await removeThere(place, replacedThere, removeWhole)
-  for (const path of plan.removeHere.toReversed()) await removeHere(place.here, path, false)
-  for (const path of replacedHere) await removeHere(place.here, path, true)
+  await makeRoomHere(place.here, plan.removeHere.toReversed())
+  const kept = await makeRoomHere(place.here, replacedHere)
+  for (const path of kept) note(`${path} is not received: a folder that is not empty is in its place`)
   if (plan.send.length > 0) await uploadNames(remoteOf(place), place.here, place.there, plan.send)
-  await receive(place, plan.receive)
+  await receive(
+    place,
+    plan.receive.filter((path) => !kept.has(path)),
+  )
 }
 
 function remoteOf({ client, sandbox, user }: Place) {
@@ -53,15 +57,26 @@ async function removeThere({ sandbox, there, user }: Place, paths: readonly stri
   }
 }
 
-async function removeHere(root: string, path: string, isWhole: boolean): Promise<void> {
-  if (!(await isBelow(root, path))) return
-  const place = bytesOf(root, path)
-  const found = await lstat(place).catch(() => undefined)
-  if (found === undefined) return
-  if (isWhole || !found.isDirectory()) return await rm(place, { recursive: true, force: true })
-  await rmdir(place).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ENOTEMPTY' && error.code !== 'ENOENT') throw error
-  })
+/**
+ * Removes files and folders here that the sandbox has no more or has another kind of. Returns the folders that stay since they hold something: what
+ * a sandbox never had, such as what the rules leave out, does not go because it says so.
+ */
+export async function makeRoomHere(root: string, paths: readonly string[]): Promise<Set<string>> {
+  const kept = new Set<string>()
+  for (const path of paths) {
+    if (!(await isBelow(root, path))) continue
+    const place = bytesOf(root, path)
+    const found = await lstat(place).catch(() => undefined)
+    if (found?.isDirectory() !== true) {
+      await rm(place, { force: true })
+      continue
+    }
+    await rmdir(place).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOTEMPTY') kept.add(path)
+      else if (error.code !== 'ENOENT') throw error
+    })
+  }
+  return kept
 }
 
 /**

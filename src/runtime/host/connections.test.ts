@@ -3,6 +3,7 @@ import { EventEmitter, once } from 'node:events'
 import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net'
 import { after, before, test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
+import { freezeGraceMs } from '../../sandbox/ports/runtime-driver.ts'
 import { Connections, type OpenOptions } from './connections.ts'
 
 const listener = createServer((socket) => socket.resume())
@@ -40,6 +41,28 @@ test('freeze: an owner that does not listen yet is told when it does', async () 
   socket.destroy()
   const thaw = await freezing
   thaw()
+})
+
+test('end: the end of a machine closes what a client would hold half open, and what it does not read', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const open = async () => {
+    const accepted = once(listener, 'connection') as Promise<[Socket]>
+    const socket = await connections.open('sb-1', connect, { kind: 'port' })
+    socket.allowHalfOpen = true
+    return { socket, closed: once(socket, 'close'), inside: (await accepted)[0] }
+  }
+  const [ended, ending, silent] = [await open(), await open(), await open()]
+  const readsEnd = once(ended.socket.resume(), 'end')
+  ended.inside.end()
+  await readsEnd
+  connections.endAll('sb-1')
+  await ended.closed
+  ending.socket.resume()
+  ending.inside.end('last words')
+  await ending.closed
+  assert.ok(ending.socket.bytesRead > 0 && !silent.socket.destroyed)
+  t.mock.timers.tick(freezeGraceMs)
+  await silent.closed
 })
 
 test('dial: during a checkpoint it waits for the end, and the next freeze knows the connection', async () => {

@@ -93,6 +93,16 @@ class GuestConnections {
     }
   }
 
+  endAll(): void {
+    const left = [...this.#open]
+    for (const socket of left) {
+      if (socket.readableEnded) socket.destroy()
+      else socket.once('end', () => socket.destroy())
+    }
+    // Those of clients that do not read.
+    if (left.length > 0) setTimeout(() => left.forEach((socket) => socket.destroy()), freezeGraceMs).unref()
+  }
+
   async freeze(reason: FreezeReason): Promise<() => void> {
     if (this.#frozen !== undefined) throw new Error('frozen already')
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -160,6 +170,14 @@ export class Connections {
       thaw()
       this.#forget(id)
     }
+  }
+
+  /**
+   * To be called when the machine has ended. That alone ends one direction of each connection; a client that waits would hold the other one for
+   * ever, and with it the network namespace.
+   */
+  endAll(id: string): void {
+    this.#guests.get(id)?.endAll()
   }
 
   #reserve({ owner, kind = 'guest' }: OpenOptions): () => void {

@@ -138,7 +138,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   const limitFiles = new LimitFiles({ names, traits })
   const limits = new Limits({ lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
   const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
-  const running = new RunningSandboxes(machine)
+  const running = new RunningSandboxes({ ...machine, connections })
   const supervisor = new Supervisor({
     ...{ ...machine, inventory, running, space, connections, locks },
     ...{ livenessTimes: context.livenessTimes, onExit },

@@ -13,6 +13,7 @@ import type { HostNames } from '../host-names.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { end, isAlive, type ProcessIdentity } from '../process.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
+import type { Connections } from './connections.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import { fenceOf } from './fence.ts'
 import { forkSign, showGeneration } from './fork-hooks.ts'
@@ -31,7 +32,7 @@ const looksAtOnce = 20
 /** Pause after a replacement of a run's lxcfs files that failed or left some. */
 const showAgainMs = 30_000
 
-type RunningOptions = Pick<
+interface RunningOptions extends Pick<
   Machine,
   | 'names'
   | 'hostd'
@@ -45,7 +46,9 @@ type RunningOptions = Pick<
   | 'criu'
   | 'traits'
   | 'log'
->
+> {
+  connections: Pick<Connections, 'endAll'>
+}
 
 /** How a sandbox is restored from saved memory. */
 interface Resumption {
@@ -242,7 +245,7 @@ export class RunningSandboxes {
    * on and ends when they have, or after two seconds.
    */
   async stop(id: string, slot: number | undefined, graceMs = 0): Promise<void> {
-    const { names, hostd, runtime, network, lazy, cgroups } = this.#options
+    const { names, hostd, runtime, network, lazy, cgroups, connections } = this.#options
     this.#processes.delete(id)
     const process = await runtime.state(id)
     await lazy.unwatch(id)
@@ -250,6 +253,7 @@ export class RunningSandboxes {
     // A frozen process ignores SIGKILL, so thaw first.
     await cgroups.thaw(names.cgroup(id))
     if (process !== undefined) await end(process, graceMs)
+    connections.endAll(id)
     await cgroups.remove(names.cgroup(id))
     await allDone([
       runtime.delete(id).then(() => removeFolders(hostd, [names.sandboxDir(id)])),

@@ -198,7 +198,7 @@ test('atoll ssh-config: ssh, scp, sftp and rsync reach a sandbox, by a key and a
   await writeFile(join(dir, 'config'), 'Host own\n  User me\n')
   for (const expected of [1, 1]) {
     await output(['ssh-config', '--file', 'config'])
-    const blocks = (await readFile(join(dir, 'config'), 'utf8')).match(/^Host atoll-\*$/gm)
+    const blocks = (await readFile(join(dir, 'config'), 'utf8')).match(/^Host atoll-\* /gm)
     assert.equal(blocks?.length, expected, 'a second call replaces the block of the first')
   }
   assert.match(await readFile(join(dir, 'config'), 'utf8'), /\nHost own\n {2}User me\n$/)
