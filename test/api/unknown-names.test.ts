@@ -64,7 +64,7 @@ test('unknown names: hostile names are escaped in the header, and it is bounded'
   const many = Object.fromEntries(Array.from({ length: 900 }, (_, index) => [`${index}-${'🙂'.repeat(40)}`, 1]))
   const bounded = await api.post('/api/sandboxes', many)
   assert.equal(bounded.status, 201)
-  assert.ok(String(bounded.headers['x-atoll-ignored']).length < 20 * 400)
+  assert.ok(String(bounded.headers['x-atoll-ignored']).length <= 1005)
   assert.match(String(bounded.headers['x-atoll-ignored']), /, \.\.\.$/)
 })
 

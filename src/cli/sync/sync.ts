@@ -67,9 +67,9 @@ async function oneRound(place: Place, options: SyncOptions, known: Sides | undef
   }
   const now = { here, there: found ?? new Map() }
   const plan = known === undefined ? firstPlan(now, { direction, removes }) : nextPlan(known, now, direction)
-  await carryOut(place, plan, now)
-  if (known === undefined || !isEmpty(plan)) await done(plan, known === undefined)
-  return knownAfter(now, plan)
+  const carriedOut = await carryOut(place, plan, now)
+  if (known === undefined || !isEmpty(carriedOut)) await done(carriedOut, known === undefined)
+  return knownAfter(now, carriedOut)
 }
 
 function isPassing(error: unknown): boolean {

@@ -22,39 +22,54 @@ export interface Place {
   there: string
 }
 
-/** Carries out a plan, removals first, since a folder may take the place of a file. */
-export async function carryOut(place: Place, plan: Plan, { here, there }: Sides): Promise<void> {
+/**
+ * Carries out a plan, removals first, since a folder may take the place of a file. Returns what was done: a path whose place a folder has that is
+ * not empty stays as it is on both sides.
+ */
+export async function carryOut(place: Place, plan: Plan, { here, there }: Sides): Promise<Plan> {
   const replacedThere = plan.send.filter((path) => there.has(path) && there.get(path)?.kind !== here.get(path)?.kind)
   const replacedHere = plan.receive.filter((path) => here.has(path) && here.get(path)?.kind !== there.get(path)?.kind)
-  await removeThere(place, plan.removeThere.toReversed(), removeEmptied)
-  await removeThere(place, replacedThere, removeWhole)
+  await makeRoomThere(place, plan.removeThere.toReversed())
+  const keptThere = await makeRoomThere(place, replacedThere)
   await makeRoomHere(place.here, plan.removeHere.toReversed())
-  const kept = await makeRoomHere(place.here, replacedHere)
-  for (const path of kept) note(`${path} is not received: a folder that is not empty is in its place`)
-  if (plan.send.length > 0) await uploadNames(remoteOf(place), place.here, place.there, plan.send)
-  await receive(
-    place,
-    plan.receive.filter((path) => !kept.has(path)),
-  )
+  const keptHere = await makeRoomHere(place.here, replacedHere)
+  for (const path of keptThere) note(`${path} is not sent: a folder that is not empty is in its place`)
+  for (const path of keptHere) note(`${path} is not received: a folder that is not empty is in its place`)
+  const send = plan.send.filter((path) => !keptThere.has(path))
+  const received = plan.receive.filter((path) => !keptHere.has(path))
+  if (send.length > 0) await uploadNames(remoteOf(place), place.here, place.there, send)
+  await receive(place, received)
+  return { ...plan, send, receive: received }
 }
 
 function remoteOf({ client, sandbox, user }: Place) {
   return { client, sandboxPath: `/api/sandboxes/${sandbox.id}`, user }
 }
 
-/** A folder that still holds something, such as what the rules leave out, stays. Its content comes before it. */
-const removeEmptied =
-  'if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir -- "$path" 2>/dev/null; else rm -f -- "$path"; fi'
-const removeWhole = 'rm -rf -- "$path"'
+/** Removes each path, which follows its number, and prints the numbers of the folders that stay since they hold something. */
+const removeEach = `while [ $# -gt 1 ]; do
+  if [ ! -d "$2" ] || [ -L "$2" ]; then rm -f -- "$2" || exit 1
+  elif ! rmdir -- "$2" 2>/dev/null; then echo "$1"; fi
+  shift 2
+done`
+/** Numbers and paths of one shell: pairs stay together, and the longest ones fit. */
+const wordsPerShell = 20
 
-async function removeThere({ sandbox, there, user }: Place, paths: readonly string[], remove: string): Promise<void> {
+/** Removes files and folders there, as {@link makeRoomHere} does here. */
+async function makeRoomThere({ sandbox, there, user }: Place, paths: readonly string[]): Promise<Set<string>> {
+  const kept = new Set<string>()
   for (const names of batches(paths)) {
-    const each = `for path; do ${remove} || [ ! -e "$path" ] || [ -d "$path" ] || exit 1; done`
-    const script = `cd -- "$1" || exit 0; each=$2; shift 2; printf '%b\\0' "$@" | xargs -0 sh -c "$each" sh`
-    const args = ['-c', script, 'sh', there, each, ...names.map(printfArgument)]
-    const { exitCode, stderr } = await sandbox.run('sh', { args, user })
+    const script = `cd -- "$1" || exit 0; each=$2; shift 2; printf '%b\\0' "$@" | xargs -0 -n ${wordsPerShell} sh -c "$each" sh`
+    const words = names.flatMap((path, number) => [String(number), printfArgument(path)])
+    const { exitCode, stdout, stderr } = await sandbox.run('sh', {
+      args: ['-c', script, 'sh', there, removeEach, ...words],
+      user,
+    })
     if (exitCode !== 0) throw new CliError(`files of ${sandbox.id}:${there} cannot be removed: ${stderr.trim()}`)
+    const staying = new Set(stdout.split('\n'))
+    for (const [number, path] of names.entries()) if (staying.has(String(number))) kept.add(path)
   }
+  return kept
 }
 
 /**

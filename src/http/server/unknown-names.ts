@@ -16,6 +16,7 @@ export const ignoredHeader = 'X-Atoll-Ignored'
 /** Bounds of the header. */
 const ignoredNamesMax = 20
 const nameLengthMax = 64
+const headerLengthMax = 1000
 /** Bounds what an error lists of the names that are known. */
 const listedNamesMax = 20
 
@@ -67,7 +68,9 @@ function listOf(names: readonly string[]): string {
     const text = encodeURIComponent(name.slice(0, nameLengthMax).toWellFormed())
     return name.length > nameLengthMax ? `${text}...` : text || '""'
   })
-  return [...shown, ...(names.length > ignoredNamesMax ? ['...'] : [])].join(', ')
+  const list = [...shown, ...(names.length > ignoredNamesMax ? ['...'] : [])].join(', ')
+  // An escape of a character has up to nine.
+  return list.length > headerLengthMax ? `${list.slice(0, list.lastIndexOf(', ', headerLengthMax))}, ...` : list
 }
 
 function unknownName(kind: 'field' | 'parameter', name: string, known: ReadonlySet<string>): ServiceError {

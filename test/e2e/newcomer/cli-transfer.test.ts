@@ -121,6 +121,18 @@ test('atoll cp: several sources, standard input and output, and files between sa
   }
 })
 
+test('atoll sync: a folder that holds something gives way to no file, on neither side, and the rest is copied', async () => {
+  const folder = join(dir, 'mixed')
+  await mkdir(folder)
+  await writeFile(join(folder, 'data'), 'a file here')
+  await writeFile(join(folder, 'rest'), 'rest')
+  await sh(one, 'mkdir -p /workspace/mixed/data && echo precious > /workspace/mixed/data/kept')
+  const once = ['sync', '--once', '--exclude', 'kept', 'mixed', `${one}:/workspace/mixed`]
+  assert.match((await atoll(once)).stderr, /data is not sent: a folder that is not empty is in its place/)
+  assert.equal(await sh(one, 'cd /workspace/mixed && cat data/kept rest'), 'precious\nrest')
+  assert.equal(await readFile(join(folder, 'data'), 'utf8'), 'a file here')
+})
+
 test('atoll sync: changes and removals here are sent as they happen, and with --both those of the sandbox come back', async () => {
   const folder = join(dir, 'synced')
   await mkdir(join(folder, 'sub'), { recursive: true })
