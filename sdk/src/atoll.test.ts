@@ -106,7 +106,8 @@ test('errors: what is no answer of Atoll, an unknown code and a server that is n
     message: 'the upload was not begun: /none on this machine: there is no such file or folder',
   })
   assert.throws(() => new Atoll({ url: 'ftp://x' }), TypeError)
-  assert.throws(() => new Atoll({ url: 'no url' }), TypeError)
+  assert.throws(() => new Atoll({ url: 'no url' }), /url must begin with http:.*"no url"/)
+  assert.throws(() => new Atoll({ apiKey: 'a\nb' }), /^TypeError: apiKey holds characters that no key has$/)
 })
 
 test('timeouts: requestTimeoutMs ends an attempt, a signal ends all of them with its reason', async (t) => {

@@ -76,13 +76,16 @@ export class Atoll {
   readonly #onIgnored: (names: string[], request: string) => void
   readonly #fetch: Fetch
 
-  /** Throws `TypeError` for an invalid URL. */
+  /** Throws `TypeError` for what is no URL or can be no key. */
   constructor(options: AtollOptions = {}) {
-    const url = new URL(options.url ?? environment('ATOLL_URL') ?? defaultUrl)
-    if (url.protocol !== 'http:' && url.protocol !== 'https:')
-      throw new TypeError(`url must begin with http: ${url.href}`)
+    const address = options.url ?? environment('ATOLL_URL') ?? defaultUrl
+    const url = URL.canParse(address) ? new URL(address) : undefined
+    if (url?.protocol !== 'http:' && url?.protocol !== 'https:')
+      throw new TypeError(`url must begin with http:// or https://, and not be ${JSON.stringify(address)}`)
     this.url = url.href.replace(/\/+$/, '')
     this.#apiKey = options.apiKey ?? environment('ATOLL_API_KEY')
+    // The message must not show it.
+    if (!/^[\x21-\x7e]*$/.test(this.#apiKey ?? '')) throw new TypeError('apiKey holds characters that no key has')
     this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
     this.#retries = options.retries ?? retriesDefault
     this.#onIgnored = options.onIgnored ?? warnOnce()

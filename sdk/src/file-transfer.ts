@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs'
 import { chmod, open, rename, rm, stat, type FileHandle } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { runCommand } from './command.ts'
 import { AtollError, ConnectionError, InvalidRequestError, NotFoundError, withMessage } from './errors.ts'
 import { Files } from './files.ts'
@@ -13,7 +14,10 @@ const executable = 0o111
 /** Sends a file. A break on the way leaves what was at the target before. */
 export async function uploadFile(remote: Remote, source: string, target: string): Promise<void> {
   const { client, sandboxPath, user, signal, onProgress } = remote
-  const { size, mode } = await stat(source)
+  const found = await stat(source)
+  // A pipe that nobody writes would keep the program from its end.
+  if (!found.isFile()) throw new AtollError(`${source} on this machine is no regular file`)
+  const { size, mode } = found
   const file = createReadStream(source)
   const pieces = file[Symbol.asyncIterator]() as AsyncIterator<Buffer<ArrayBuffer>, undefined>
   let bytes = 0
@@ -81,6 +85,16 @@ export async function copyFile(from: Remote, source: string, to: Remote, target:
   if (await isExecutable(from, source)) await makeExecutable(to, target)
 }
 
+const nameBytesMax = 255
+const draftEnding = '.atoll-part'
+
+/** Beside the target. A name that is as long as names may be is cut for it. */
+function draftOf(target: string): string {
+  const place = dirname(target)
+  const name = Buffer.from(basename(target)).subarray(0, nameBytesMax - draftEnding.length)
+  return join(place, `${name.toString().replaceAll('\ufffd', '')}${draftEnding}`)
+}
+
 /** Downloads under another name first, so that a break leaves no partial file under the final name. */
 export async function downloadFile(remote: Remote, source: string, target: string): Promise<void> {
   const { client, sandboxPath, user, signal } = remote
@@ -92,7 +106,7 @@ export async function downloadFile(remote: Remote, source: string, target: strin
     (found) => found.isFile(),
     () => true,
   )
-  const draft = isRegular ? `${target}.atoll-part` : target
+  const draft = isRegular ? draftOf(target) : target
   const file = await open(draft, 'w').catch((error: unknown) => {
     throw withMessage(error, (reason) => `the download to ${target} was not begun: ${reason}`)
   })

@@ -23,6 +23,7 @@ export interface Port {
 
 /** See `Sandbox.fetch`. Redirections are followed here: the platform would take them for addresses of the API. */
 export async function fetchPort(at: Port, target: string, init: RequestInit = {}): Promise<Response> {
+  if (!Number.isInteger(at.port) || at.port < 1 || at.port > 65_535) throw new TypeError('port must be 1 to 65535')
   const { redirect = 'follow', ...rest } = init
   const origin = `http://localhost:${at.port}`
   let request: RequestInit & { method?: string } = rest

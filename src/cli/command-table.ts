@@ -18,6 +18,7 @@ export const commandTable: Record<string, readonly Entry[]> = {
     entry('ls', 'list sandboxes', async () => (await import('./commands/ls.ts')).addLs),
     entry('get', 'print what is known of a sandbox', async () => (await import('./commands/get.ts')).addGet),
     entry('rm', 'stop sandboxes for good', async () => (await import('./commands/rm.ts')).addRm),
+    entry('rename', 'give a sandbox another name', async () => (await import('./commands/rename.ts')).addRename),
     entry('tag', 'print or set the tags of a sandbox', async () => (await import('./commands/tag.ts')).addTag),
     entry('timeout', 'set the idle timeout', async () => (await import('./commands/timeout.ts')).addTimeout),
     entry('scale', 'change memory and CPU', async () => (await import('./commands/scale.ts')).addScale),

@@ -42,7 +42,7 @@ test('completion: arguments and flags are asked of the server that the line name
   await words('restore', 'sb-1', '')
   assert.deepEqual(asked, ['checkpoint', {}, ['sb-1']])
   await words('create', '--template', '')
-  assert.equal(asked[0], 'image')
+  assert.equal(asked[0], 'template')
   await words('volume', 'get', '')
   assert.equal(asked[0], 'volume')
   assert.deepEqual(await words('volume', 'create', ''), [])

@@ -33,9 +33,9 @@ export type Lookup = (kind: string, flags: Flags, operands: readonly string[]) =
 
 const none: Completion = { candidates: [] }
 /** What the server must be asked for, by the names of arguments and flags. */
-const kinds = new Set(['sandbox', 'checkpoint', 'session', 'image', 'volume', 'process', 'port'])
+const kinds = new Set(['sandbox', 'checkpoint', 'session', 'image', 'template', 'volume', 'process', 'port'])
 const kindOfOption: Record<string, string> = {
-  template: 'image',
+  template: 'template',
   checkpoint: 'checkpoint',
   sandbox: 'sandbox',
   session: 'session',

@@ -16,6 +16,7 @@ export async function writeFields(
 function fieldText(name: string, value: unknown): string {
   if (typeof value === 'string') return name.endsWith('At') ? timeText(value) : value
   if (typeof value === 'number' && name.endsWith('Bytes') && process.stdout.isTTY) return sizeText(value)
+  if (value === null && process.stdout.isTTY) return '-'
   if (!process.stdout.isTTY || typeof value !== 'object' || value === null) return JSON.stringify(value)
   const parts = Array.isArray(value) ? value.map(String) : Object.entries(value).map(([key, one]) => `${key}=${one}`)
   if (parts.length === 0) return '-'

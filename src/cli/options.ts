@@ -3,8 +3,11 @@ import type { VolumeMount } from '../../sdk/src/index.ts'
 import { nameFault } from '../lib/resource-name.ts'
 import { UsageError } from './exit-codes.ts'
 
+const wholeNumberMax = 999_999_999
+
 export function wholeNumber(text: string): number {
-  if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')
+  if (Number(text) > wholeNumberMax) throw new InvalidArgumentError(`It must be at most ${wholeNumberMax}.`)
   return Number(text)
 }
 

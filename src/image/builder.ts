@@ -74,7 +74,8 @@ export async function buildImage(
     const work = new RunningBuild(context, build, { sandbox, emit, signal: ended })
     const { steps } = outline
     const reused = done === 0 ? '' : `, the first ${done} reused`
-    await emit(logOf(0, 'build', `building ${steps.length} steps${reused} in ${sandboxId}`))
+    const count = `${steps.length} ${steps.length === 1 ? 'step' : 'steps'}`
+    await emit(logOf(0, 'build', `building ${count}${reused} in ${sandboxId}`))
     for (const [index, step] of steps.slice(0, done).entries()) await work.skip(step, index + 1)
     for (let index = done; index < steps.length; index++) await work.step(steps[index] as Step, index + 1)
     return await work.finish()

@@ -1,5 +1,7 @@
 import { McpServer } from '@modelcontextprotocol/server'
+import type { z } from 'zod'
 import { type Atoll, AtollError } from '../../sdk/src/index.ts'
+import { plainIssue } from '../protocol/plain-issue.ts'
 import type { Addresses, Tool } from './tool.ts'
 
 /** A client gets no more progress than it can show. */
@@ -13,7 +15,13 @@ export function mcpServer(client: Atoll, tools: readonly Tool[], version: string
   const server = new McpServer({ name: 'atoll', title: 'Atoll', version }, { instructions })
   for (const tool of tools) {
     const { name, title, description, input, output, hints } = tool
-    const config = { title, description, inputSchema: input, outputSchema: output, annotations: { title, ...hints } }
+    const config = {
+      title,
+      description,
+      inputSchema: plainly(input),
+      outputSchema: output,
+      annotations: { title, ...hints },
+    }
     server.registerTool(name, config, async (args, context) => {
       const { signal, _meta, notify } = context.mcpReq
       const progress = progressOf(_meta?.progressToken, (params) =>
@@ -30,6 +38,15 @@ export function mcpServer(client: Atoll, tools: readonly Tool[], version: string
     })
   }
   return server
+}
+
+/** A schema whose faults are in the words of the API. */
+function plainly(schema: z.ZodObject) {
+  const validate = (value: unknown) => {
+    const { data, error } = schema.safeParse(value, { error: plainIssue })
+    return error === undefined ? { value: data } : { issues: error.issues }
+  }
+  return { '~standard': { ...schema['~standard'], validate } }
 }
 
 function textOf({ message, code, details }: AtollError): string {

@@ -68,7 +68,11 @@ function checkAgentConfig(
   imageCwd = '/',
 ): AgentConfig {
   const harness = input.harness ?? defaultHarness
-  assertInput(isKnownHarness(harness, config.harnesses), 'agent_config.harness', `names no known harness`)
+  assertInput(
+    isKnownHarness(harness, config.harnesses),
+    'agent_config.harness',
+    `must be one of ${harnessesText(config.harnesses)}`,
+  )
   const model = input.model ?? config.defaultModel
   const named = model.length <= 200 && /^[\x21-\x7e]+$/.test(model) && splitModel(model)
   assertInput(Boolean(named), 'agent_config.model', 'must be "provider/model" or "demo"')
@@ -94,6 +98,10 @@ function checkAgentConfig(
       maxCostUsd: input.maxCostUsd === undefined ? undefined : checkCost(input.maxCostUsd, model, config),
     }),
   }
+}
+
+function harnessesText(known: readonly string[]): string {
+  return known.map((one) => (one.endsWith(':') ? `${one}COMMAND` : one)).join(', ')
 }
 
 function isKnownHarness(harness: string, known: readonly string[]): boolean {

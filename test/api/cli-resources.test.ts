@@ -38,6 +38,38 @@ test('atoll create --name: the name serves wherever the id does, once', async ()
   assert.match(await refused(2, 'tag', 'web', 'env=a', '--rm', 'env'), /set and taken away/)
 })
 
+test('atoll complete: what can be started is offered, and a checkpoint by its name and its id', async () => {
+  assert.match(await said('complete', '--', 'create', '--template', 'ba'), /^base\t/)
+  await said('create', '--name', 'kept')
+  const id = (await said('checkpoint', 'kept', '--name', 'first', '--kind', 'disk_only')).trim()
+  assert.match(await said('complete', '--', 'fork', 'kept/'), new RegExp(`^kept/first\t.*${id}\n$`))
+  assert.match(await said('complete', '--', 'fork', id), new RegExp(`^${id}\t`))
+  await said('checkpoint', 'rm', id)
+})
+
+test('atoll rename: the new name serves, the old one does not, and --none takes it away', async () => {
+  const id = (await said('create', '--name', 'draft')).trim()
+  await said('rename', 'draft', 'final')
+  assert.match(await said('get', 'final'), new RegExp(`^sandboxID +${id}\n`))
+  assert.match(await refused(5, 'get', 'draft'), /draft/)
+  await world.sandbox({ name: 'taken' })
+  assert.match(await refused(6, 'rename', 'final', 'taken'), /name is that of another sandbox/)
+  assert.match(await refused(1, 'rename', 'final', 'A b'), /name: /)
+  assert.match(await refused(2, 'rename', 'final'), /--none/)
+  await said('rename', 'final', '--none')
+  assert.match(await refused(5, 'get', 'final'), /final/)
+})
+
+test('atoll hibernate, atoll wake: each of several, and a failure keeps none from it', async () => {
+  const ids = [await world.sandbox(), await world.sandbox({ name: 'sleeper' })]
+  await refused(5, 'hibernate', ids[0] ?? '', 'none-such', 'sleeper')
+  const states = async () =>
+    await Promise.all(ids.map(async (id) => (await world.api.get(`/api/sandboxes/${id}`)).body.status))
+  assert.deepEqual(await states(), ['hibernated', 'hibernated'])
+  await said('wake', ...ids)
+  assert.deepEqual(await states(), ['running', 'running'])
+})
+
 test('atoll ls: filters are those of the server, and -q has ids alone', async () => {
   const [one, two] = [await world.sandbox({ metadata: { run: '18' } }), await world.sandbox({ name: 'two' })]
   await said('tag', one, 'kind=list', 'a=1')

@@ -174,7 +174,8 @@ async function cancelOf(t: TestContext, mode: 'legacy' | 'auto'): Promise<void> 
 test('arguments: one that a tool does not have is refused, with those that it has', async (t) => {
   const client = await connect(t)
   const words = await refusal(client, 'sandbox_create', { templat: 'python' })
-  assert.match(words, /there is no argument templat; there are template, ttl_seconds/)
+  assert.match(words, /there is no argument templat; there are name, template, ttl_seconds/)
+  assert.match(await refusal(client, 'run', { sandbox_id: 'sb-x' }), /command: is required$/)
   assert.match(await refusal(client, 'delete', {}), /sandbox_id, session_id and checkpoint_id/)
 })
 

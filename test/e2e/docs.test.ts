@@ -48,6 +48,8 @@ for (const page of pages) {
   test(`${page}: its blocks run as written, and leave nothing behind`, async () => {
     const dir = await mkdtemp('/var/tmp/atoll-docs-')
     try {
+      // Without it an error of the API is none to the shell.
+      await writeFile(join(dir, '.curlrc'), 'fail-with-body\nsilent\nshow-error\n')
       const child = spawn('bash', ['-eu', '-o', 'pipefail', '-c', await scriptOf(page)], {
         cwd: dir,
         stdio: ['ignore', 'pipe', 'pipe'],
@@ -55,6 +57,8 @@ for (const page of pages) {
           PATH: `${programs}:${join(projectDir, 'bin')}:${join(projectDir, 'node_modules/.bin')}:${process.env['PATH']}`,
           HOME: dir,
           NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'],
+          // `npm install` needs it where a proxy stands before the registry.
+          NODE_EXTRA_CA_CERTS: process.env['NODE_EXTRA_CA_CERTS'],
           ATOLL_URL: server.url,
           ATOLL_API_KEY: server.key,
         },

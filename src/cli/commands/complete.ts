@@ -6,7 +6,10 @@ import {
   type CheckpointInfo,
   type SandboxInfo,
   type SessionInfo,
+  type TemplateInfo,
 } from '../../../sdk/src/index.ts'
+import { nameFault } from '../../lib/resource-name.ts'
+import { baseImage } from '../build.ts'
 import { complete, linesOf, type Candidate, type Lookup } from '../completion.ts'
 import { write } from '../output.ts'
 import { clientOf } from '../settings.ts'
@@ -50,11 +53,17 @@ const lists: Record<string, (client: Atoll, signal: AbortSignal, operands: reado
     },
     async checkpoint(client, signal, [sandbox]) {
       const path = sandbox?.startsWith('sb-') ? `/api/sandboxes/${sandbox}/checkpoints` : '/api/checkpoints'
-      const all = await client.json<CheckpointInfo[]>('GET', path, { query: { limit: rowsMax }, signal })
-      return all.map(({ id, name, sandboxId, createdAt }) => ({
-        value: id,
-        description: `${name}, of ${sandboxId}, ${relativeTime(createdAt)}`,
-      }))
+      const all = await client.json<(CheckpointInfo & { sandboxName?: string })[]>('GET', path, {
+        query: { limit: rowsMax },
+        signal,
+      })
+      return all.flatMap(({ id, name, sandboxId, sandboxName, createdAt }) =>
+        named(
+          id,
+          sandboxName === undefined || nameFault(name) !== undefined ? undefined : `${sandboxName}/${name}`,
+          `${name}, of ${sandboxId}, ${relativeTime(createdAt)}`,
+        ),
+      )
     },
     async session(client, signal) {
       const { sessions } = await client.json<{ sessions: SessionInfo[] }>('GET', '/v1/sessions', {
@@ -68,6 +77,11 @@ const lists: Record<string, (client: Atoll, signal: AbortSignal, operands: reado
     async image(client, signal) {
       const all = await Image.list({ client, signal })
       return all.map(({ info }) => ({ value: info.name ?? info.id, description: info.status }))
+    },
+    async template(client, signal) {
+      const images = await client.json<TemplateInfo[]>('GET', '/api/templates', { signal })
+      const candidates = images.map(({ name, status }) => ({ value: name, description: status }))
+      return [{ value: baseImage, description: 'installed' }, ...candidates]
     },
     async volume(client, signal) {
       return (await client.volumes.list({ signal })).map(({ name, sizeMB }) => ({

@@ -1,7 +1,8 @@
 import { stat } from 'node:fs/promises'
+import { posix } from 'node:path'
 import type { Command } from 'commander'
 import { type Atoll, type Files, Sandbox, type TransferOptions } from '../../../sdk/src/index.ts'
-import { CliError, exitCodes, UsageError } from '../exit-codes.ts'
+import { UsageError } from '../exit-codes.ts'
 import { onExit } from '../interrupt.ts'
 import { type Location, nameOf, parseLocation, targetOf } from '../location.ts'
 import { examples, list } from '../options.ts'
@@ -102,11 +103,15 @@ class Copy {
   async one(source: Side, target: Side): Promise<void> {
     if (source === undefined && target !== undefined) return await this.#fromInput(target)
     if (source === undefined) return
-    const isFolder = await this.#isFolder(source)
-    if (isFolder === undefined) throw new CliError(`there is no file ${source.path}`, { exitCode: exitCodes.notFound })
+    const isFolder =
+      source.sandbox === undefined ? (await stat(source.path)).isDirectory() : await this.#isFolder(source)
     if (isFolder && !this.#flags.recursive) throw new UsageError(`${textOf(source)} is a folder: add -r`)
     if (target === undefined) return await this.#toOutput(source, isFolder)
-    const place = targetOf(source.path, target.path, (await this.#isFolder(target)) ?? false)
+    const place = targetOf(source.path, target.path, await this.#isFolder(target))
+    if (isFolder && source.sandbox !== undefined && target.sandbox !== undefined && isBelow(place, source.path)) {
+      const [from, to] = [await this.#sandbox(source), await this.#sandbox(target)]
+      if (from.id === to.id) throw new UsageError(`${textOf(source)} cannot be copied into itself`)
+    }
     await transferring(textOf({ ...target, path: place }), async (progress) => {
       const options = { ...progress, ...this.#rules() }
       if (source.sandbox === undefined) await (await this.#files(target)).upload(source.path, place, options)
@@ -149,13 +154,17 @@ class Copy {
     return await known
   }
 
-  /** Undefined where there is nothing here. */
-  async #isFolder(location: Location): Promise<boolean | undefined> {
+  async #isFolder(location: Location): Promise<boolean> {
     if (location.sandbox === undefined) return await isLocalFolder(location.path)
     const sandbox = await this.#sandbox(location)
     const { exitCode } = await sandbox.run('test', { args: ['-d', location.path], user: this.#flags.user })
     return exitCode === 0
   }
+}
+
+function isBelow(path: string, folder: string): boolean {
+  const rest = posix.relative(folder, path)
+  return rest !== '..' && !rest.startsWith('../')
 }
 
 function textOf({ sandbox, path }: Location): string {
@@ -177,11 +186,11 @@ async function transferring(
   }
 }
 
-async function isLocalFolder(path: string): Promise<boolean | undefined> {
+async function isLocalFolder(path: string): Promise<boolean> {
   try {
     return (await stat(path)).isDirectory()
   } catch (error) {
-    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return undefined
+    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return false
     throw error
   }
 }

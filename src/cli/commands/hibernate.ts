@@ -1,4 +1,5 @@
 import type { Command } from 'commander'
+import { each } from '../each.ts'
 import { examples, sandboxPath } from '../options.ts'
 import { writeJson } from '../output.ts'
 import { waiting } from '../progress.ts'
@@ -7,16 +8,18 @@ import { clientOf, type Flags } from '../settings.ts'
 export function addHibernate(program: Command): void {
   program
     .command('hibernate')
-    .description('save the memory of a sandbox and let it go')
-    .addHelpText('after', examples('atoll hibernate web'))
-    .argument('<sandbox>')
-    .action(async (id: string, _options: Flags, command: Command) => {
+    .description('save the memory of sandboxes and let them go')
+    .addHelpText('after', examples('atoll hibernate web', 'atoll hibernate $(atoll ls -q --tag env=test)'))
+    .argument('<sandbox...>')
+    .action(async (ids: string[], _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags>()
       const client = await clientOf(flags)
-      const answer = await waiting(
-        'its memory is saved',
-        client.json('POST', `${sandboxPath(id)}/hibernate`, { json: {}, repeat: 'always' }),
-      )
-      if (flags.json) await writeJson(answer)
+      const paths = ids.map((id) => sandboxPath(id))
+      const call = { json: {}, repeat: 'always' } as const
+      const work = each(paths, flags, async (path) => {
+        const answer = await client.json('POST', `${path}/hibernate`, call)
+        if (flags.json) await writeJson(answer)
+      })
+      await waiting('memory is saved', work)
     })
 }

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import type { Command } from 'commander'
 import { examples, portNumber } from '../options.ts'
-import { writeJson, writeLine } from '../output.ts'
+import { note, writeJson, writeLine } from '../output.ts'
 import { sandboxOf, type Flags } from '../settings.ts'
 
 export function addOpen(program: Command): void {
@@ -17,7 +17,10 @@ export function addOpen(program: Command): void {
       const url = sandbox.url(port)
       if (flags.json) return await writeJson({ url })
       await writeLine(url)
-      if (process.stdout.isTTY) browse(url)
+      if (!process.stdout.isTTY) return
+      const isListening = (await sandbox.ports()).some((one) => one.port === port)
+      if (!isListening) note(`nothing listens on port ${port} yet`)
+      browse(url)
     })
 }
 

@@ -23,6 +23,8 @@ export function addTag(program: Command): void {
     .action(async (id: string, given: string[], _options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
       const path = `${sandboxPath(id)}/tags`
+      const wrong = given.find((text) => text.indexOf('=') < 1)
+      if (wrong !== undefined) throw new UsageError(`${JSON.stringify(wrong)} is no tag: it must be NAME=VALUE`)
       const set = given.reduce<Record<string, string>>((tags, text) => pair(text, tags), {})
       const removed = flags.rm ?? []
       const both = removed.find((key) => Object.hasOwn(set, key))

@@ -1,4 +1,5 @@
 import type { Command } from 'commander'
+import { each } from '../each.ts'
 import { examples, sandboxPath } from '../options.ts'
 import { writeJson } from '../output.ts'
 import { waiting } from '../progress.ts'
@@ -7,18 +8,19 @@ import { clientOf, type Flags } from '../settings.ts'
 export function addWake(program: Command): void {
   program
     .command('wake')
-    .description('wake a hibernated sandbox')
-    .addHelpText('after', examples('atoll wake web'))
-    .argument('<sandbox>')
+    .description('wake hibernated sandboxes')
+    .addHelpText('after', examples('atoll wake web', 'atoll wake $(atoll ls -q --tag env=test)'))
+    .argument('<sandbox...>')
     .option('--cold', 'start it from its disk, and keep its memory as a checkpoint `before-cold-wake-<time>`')
-    .action(async (id: string, _options: Flags, command: Command) => {
+    .action(async (ids: string[], _options: Flags, command: Command) => {
       const flags = command.optsWithGlobals<Flags & { cold?: true }>()
       const json = flags.cold ? { memory: false } : {}
       const client = await clientOf(flags)
-      const answer = await waiting(
-        'the sandbox wakes',
-        client.json('POST', `${sandboxPath(id)}/wake`, { json, repeat: 'always' }),
-      )
-      if (flags.json) await writeJson(answer)
+      const paths = ids.map((id) => sandboxPath(id))
+      const work = each(paths, flags, async (path) => {
+        const answer = await client.json('POST', `${path}/wake`, { json, repeat: 'always' })
+        if (flags.json) await writeJson(answer)
+      })
+      await waiting(paths.length === 1 ? 'the sandbox wakes' : 'the sandboxes wake', work)
     })
 }

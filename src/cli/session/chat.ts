@@ -1,7 +1,7 @@
 import { createInterface } from 'node:readline'
 import type { Session } from '../../../sdk/src/index.ts'
 import { exitCodes } from '../exit-codes.ts'
-import { clearStatus, note, printable, writeLine } from '../output.ts'
+import { clearStatus, hint, note, printable, writeLine } from '../output.ts'
 import { followTurn, sendTo, type Sent, type Telling } from './turn.ts'
 
 const prompt = '> '
@@ -31,6 +31,8 @@ export async function chat(known: Session | undefined, begin: (prompt: string) =
     if (end.isInterrupted) return exitCodes.interrupted
     exitCode = exitCodes.failed
   }
+  if (isTerminal && session !== undefined)
+    hint(`atoll session chat ${session.id} goes on, atoll session rm ${session.id} ends it`)
   return exitCode
 }
 

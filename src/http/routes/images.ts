@@ -23,7 +23,7 @@ const buildEvents =
   'event: build_log\ndata: {"step":1,"type":"run","message":"…"}\n\nevent: result\ndata: {"id":"img-…",…}\n\n'
 
 const buildLog =
-  'building 1 steps in sb-build-…\n[1/1] echo built\nbuilt\n[1/1] done in 0.2 s\nsaving files\nthe image is ready\n'
+  'building 1 step in sb-build-…\n[1/1] echo built\nbuilt\n[1/1] done in 0.2 s\nsaving files\nthe image is ready\n'
 
 const archiveErrors = [
   'conflict',

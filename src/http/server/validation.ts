@@ -6,7 +6,7 @@ import { defined } from '../../lib/defined.ts'
 import { firstFault } from '../../lib/first-fault.ts'
 import { isRecord } from '../../lib/json.ts'
 import { images } from '../../protocol/http/index.ts'
-import { plainIssue } from './plain-issue.ts'
+import { plainIssue } from '../../protocol/plain-issue.ts'
 import type { Route } from './route.ts'
 import { unknownText } from './unknown-names.ts'
 

@@ -23,6 +23,7 @@ export const sandboxTools = [
     description:
       'Start an isolated Linux machine (root, Debian, Python, Node, git, internet). Unused, it hibernates; delete it when done.',
     input: z.object({
+      name: z.string().optional().describe('Serves wherever its id does; a-z, 0-9 and -'),
       template: z.string().optional().describe('Image; default base'),
       ttl_seconds: ttlSeconds.optional(),
       on_idle: onIdle.optional(),
@@ -32,10 +33,12 @@ export const sandboxTools = [
     }),
     output: z.object({ sandbox_id: z.string() }),
     hints: makes,
-    async run({ template, ttl_seconds, on_idle = 'hibernate', memory_mb, cpu_count, envs: env }, { client, signal }) {
+    async run(input, { client, signal }) {
+      const { name, template, ttl_seconds, on_idle = 'hibernate', memory_mb, cpu_count, envs: env } = input
       const { id } = await Sandbox.create({
         client,
         signal,
+        name,
         template,
         ttlSeconds: ttl_seconds ?? ttlSecondsDefault,
         onIdle: on_idle,

@@ -127,10 +127,24 @@ test('atoll sync: a folder that holds something gives way to no file, on neither
   await writeFile(join(folder, 'data'), 'a file here')
   await writeFile(join(folder, 'rest'), 'rest')
   await sh(one, 'mkdir -p /workspace/mixed/data && echo precious > /workspace/mixed/data/kept')
-  const once = ['sync', '--once', '--exclude', 'kept', 'mixed', `${one}:/workspace/mixed`]
-  assert.match((await atoll(once)).stderr, /data is not sent: a folder that is not empty is in its place/)
+  const argv = ['sync', '--once', '--exclude', 'kept', 'mixed', `${one}:/workspace/mixed`]
+  assert.match((await atoll(argv)).stderr, /data is not sent: a folder that is not empty is in its place/)
   assert.equal(await sh(one, 'cd /workspace/mixed && cat data/kept rest'), 'precious\nrest')
   assert.equal(await readFile(join(folder, 'data'), 'utf8'), 'a file here')
+})
+
+test('atoll cp: the longest name arrives; a pipe, and a folder into itself, are refused', async () => {
+  const id = (await output(['create', '--name', 'edges'])).trim()
+  const longest = 'k'.repeat(255)
+  await sh(id, `mkdir /tmp/long && echo kept > /tmp/long/${longest}`)
+  await output(['cp', `edges:/tmp/long/${longest}`, '.'])
+  assert.equal(await readFile(join(dir, longest), 'utf8'), 'kept\n')
+  await run('mkfifo', ['pipe'])
+  const pipe = await atoll(['cp', 'pipe', `${id}:/tmp`])
+  assert.deepEqual([pipe.status, pipe.stderr], [1, 'atoll: pipe on this machine is no regular file\n'])
+  const inside = await atoll(['cp', '-r', 'edges:/tmp/long', `${id}:/tmp/long/copy`])
+  assert.deepEqual([inside.status, inside.stderr], [2, 'atoll: edges:/tmp/long cannot be copied into itself\n'])
+  await output(['rm', id])
 })
 
 test('atoll sync: changes and removals here are sent as they happen, and with --both those of the sandbox come back', async () => {

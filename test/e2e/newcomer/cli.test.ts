@@ -160,7 +160,7 @@ test('atoll cp: files and folders go as the user that is named', async () => {
 test('atoll cp: what cannot be copied is named, with what is left', async () => {
   const expectations: [string[], number, RegExp][] = [
     [['source', `${sandbox}:/x`], 2, /source is a folder: add -r/],
-    [['nothing', `${sandbox}:/x`], 5, /no file nothing/],
+    [['nothing', `${sandbox}:/x`], 1, /nothing on this machine: there is no such file/],
     [[`${sandbox}:/nothing`, 'x'], 5, /no file sb-.*:\/nothing/],
     [['a', 'b'], 2, /one of source and target/],
     [['source/plain', `${sandbox}:/proc/x/y`], 5, /was not completed/],
@@ -318,7 +318,7 @@ test('an image is built from a file or standard input, followed, started from an
   const built = await atoll(['image', 'build', 'tools', 'steps.json'])
   assert.equal(built.status, 0, built.stderr)
   assert.match(built.stdout, /^img-\w+\n$/)
-  assert.match(built.stderr, /^building 1 steps[^]*\nsaid\n/)
+  assert.match(built.stderr, /^building 1 step[^]*\nsaid\n/)
   const created = await atoll(['create', '--template', 'tools'])
   const id = created.stdout.trim()
   assert.equal((await atoll(['exec', id, '--', 'cat', '/opt/state'])).stdout, 'built\n')
@@ -329,7 +329,7 @@ test('an image is built from a file or standard input, followed, started from an
   assert.deepEqual([followed.status, followed.stdout], [1, ''])
   assert.match(followed.stderr, /atoll: step 1 \(run\) exited with 3: why/)
   const log = await atoll(['image', 'log', 'broken'])
-  assert.match(log.stdout, /^building 1 steps[^]*\nwhy\nended: step 1 \(run\) exited with 3: why\n$/)
+  assert.match(log.stdout, /^building 1 step[^]*\nwhy\nended: step 1 \(run\) exited with 3: why\n$/)
   assert.match((await atoll(['image', 'log', '-f', 'tools'])).stdout, /\nsaid\n[^]*the image is ready\n$/)
   assert.match((await atoll(['image', 'ls'])).stdout, /base +installed[^]*broken +own +failed[^]*tools +own +ready +\d/)
   assert.equal((await atoll(['image', 'build', 'x', '-'], { input: '{' })).status, 2)

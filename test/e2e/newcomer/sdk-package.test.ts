@@ -99,7 +99,7 @@ for (const [version, path] of [
     assert.match(said['sandbox.mjs'] ?? '', /^42 0\nhello\nstdout 1[^]*3\nhttp:\/\/sb-\w+-p3000\.preview\.localhost/)
     assert.equal(said['names.mjs'], 'default\ntrue\nweb\n')
     assert.equal(said['files.mjs'], 'file 9 false\nSOME TEXT\n')
-    assert.match(said['image.mjs'] ?? '', /^building 1 steps [^]*\nprepared\n$/)
+    assert.match(said['image.mjs'] ?? '', /^building 1 step [^]*\nprepared\n$/)
     assert.equal(said['fork.mjs'], 'prepared\n'.repeat(3))
     assert.match(said['session.mjs'] ?? '', /^http:\/\/sb-/)
     const told = ['created', 'ready', 'hibernated', 'stopped'].map((name) => `sandbox.${name} key\n`)

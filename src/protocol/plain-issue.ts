@@ -25,11 +25,11 @@ export function plainIssue(issue: Issue): string | undefined {
       if (issue.origin !== 'number' && issue.origin !== 'int' && Number(issue.minimum) === 1) return 'must not be empty'
       return `must ${sizeOf(issue.origin, issue.inclusive === false ? 'more than' : 'at least', issue.minimum)}`
     case 'invalid_value':
-      return `must be ${issue.values.length > 1 ? 'one of ' : ''}${issue.values.map((value) => JSON.stringify(value)).join(', ')}`
+      return oneOf(issue.values)
     case 'invalid_format':
       return issue.format === 'regex' ? `must match ${issue.pattern}` : `must be a valid ${issue.format}`
     case 'invalid_union':
-      return 'has none of the allowed forms'
+      return Array.isArray(issue['options']) ? oneOf(issue['options']) : 'has none of the allowed forms'
     case 'not_multiple_of':
       return `must be a multiple of ${issue.divisor}`
     case 'custom':
@@ -39,6 +39,10 @@ export function plainIssue(issue: Issue): string | undefined {
     default:
       return undefined
   }
+}
+
+function oneOf(values: readonly unknown[]): string {
+  return `must be ${values.length > 1 ? 'one of ' : ''}${values.map((value) => JSON.stringify(value)).join(', ')}`
 }
 
 function sizeOf(origin: string, bound: string, size: number | bigint): string {

@@ -22,6 +22,11 @@ test('plain issue: what a value must be is said without the words of the validat
     [z.string().regex(/^a/), 'b', 'must match /^a/'],
     [z.string().regex(/^a/, 'must begin with a'), 'b', 'must begin with a'],
     [z.union([z.string(), z.int()]), true, 'has none of the allowed forms'],
+    [
+      z.discriminatedUnion('a', [z.object({ a: z.literal('x') }), z.object({ a: z.literal('y') })]),
+      {},
+      'must be one of "x", "y"',
+    ],
     [z.url(), 'b', 'must be a valid url'],
   ]
   for (const [schema, value, text] of expectations) {
