@@ -1,6 +1,6 @@
 /** Databases for tests: on the server of `TEST_DATABASE_URL`, or on a private cluster of the calling process. */
 import { randomBytes } from 'node:crypto'
-import { rmSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
@@ -67,7 +67,11 @@ async function findServer(): Promise<string> {
   const cluster = await startTestCluster(dataDir)
   process.once('exit', () => {
     cluster.kill()
-    for (const left of [dataDir, `/run/${basename(dataDir)}-db`]) rmSync(left, { recursive: true, force: true })
+    // The folder of the database is the place of a mount until the server has ended, and an exit waits for nothing else.
+    for (let looks = 0; looks < 100 && existsSync(dataDir); looks += 1) {
+      if (looks > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20)
+      for (const left of [dataDir, `/run/${basename(dataDir)}-db`]) rmSync(left, { recursive: true, force: true })
+    }
   })
   return cluster.adminUrl
 }
