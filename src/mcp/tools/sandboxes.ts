@@ -117,7 +117,10 @@ export const sandboxTools = [
       const notes = [
         listening ? [] : [`Nothing listens on port ${port} yet: start a server there, in the background.`],
         isLoopback(url.href) && !isLoopback(addresses.api)
-          ? [`The URL opens on the machine of the server alone, until its operator sets ATOLL_PREVIEW_URL.`]
+          ? [
+              `The URL opens on the machine of the server alone, until its operator sets ATOLL_PREVIEW_URL. With the API key in`,
+              `X-API-Key, programs reach the port at ${addresses.api}/api/sandboxes/${sandbox.id}/ports/${port}/proxy/`,
+            ]
           : [],
       ].flat()
       const note = notes.length === 0 ? {} : { note: notes.join(' ') }
