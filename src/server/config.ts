@@ -133,7 +133,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
   const limits = readLimits(given.ATOLL_LIMITS ?? '{}', faults)
   const { timeoutSecondsMax } = { ...defaultSandboxLimits, ...limits.sandbox }
   const sandboxDefaults = readSandboxDefaults(given.ATOLL_SANDBOX_DEFAULTS ?? '{}', timeoutSecondsMax, faults)
-  const registries = readRegistries(given.ATOLL_REGISTRIES ?? '{}', faults)
+  const registries = readRegistries(given.ATOLL_REGISTRIES, faults)
   if (faults.length > 0) throw new ConfigError(faults)
   const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
   const named = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())

@@ -21,8 +21,13 @@ const registries = z.record(
     }),
 )
 
-/** `ATOLL_REGISTRIES`: a JSON object from the host of a registry to how it is read. */
-export function readRegistries(text: string, faults: string[]): Registry[] {
+/** Public ones, which serve nothing of the host's network. */
+const publicHosts = ['docker.io', 'ghcr.io', 'quay.io', 'registry.k8s.io', 'public.ecr.aws', 'mcr.microsoft.com']
+
+/** `ATOLL_REGISTRIES`: a JSON object from the host of a registry to how it is read, `none`, or nothing for the public ones. */
+export function readRegistries(text: string | undefined, faults: string[]): Registry[] {
+  if (text === undefined) return publicHosts.map((host) => ({ host }))
+  if (text === 'none') return []
   const given = readJson('ATOLL_REGISTRIES', text, registries, faults) ?? {}
   return Object.entries(given).map(([host, registry]) => ({ host: host.toLowerCase(), ...registry }))
 }

@@ -94,6 +94,10 @@ test('an image without libc or shell is fetched once, pinned, and its variables,
   ]
   const extended = await api<Image>('POST', '/snapshots', { name: 'extended', image: { oci, steps } })
   assert.deepEqual([extended.status, extended.body.oci?.digest], [201, image.digest])
+  const program = new URL('../../bin/atoll', import.meta.url).pathname
+  const env = { PATH: process.env['PATH'], HOME: work, ATOLL_URL: server.url, ATOLL_API_KEY: server.key }
+  const added = await promisify(execFile)(program, ['image', 'add', oci, '--json'], { env })
+  assert.equal((JSON.parse(added.stdout) as { name: string }).name, 'scratch-1')
   assert.equal(registry.requests.length, asked, 'nothing was fetched again')
   const other = await started('extended')
   assert.equal(await (await server.fetch(`/api/sandboxes/${other}/files?path=/opt/more/file`)).text(), 'added')

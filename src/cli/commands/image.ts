@@ -19,6 +19,7 @@ import { examples } from '../options.ts'
 import { hint, printable, when, write, writeJson, writeLine } from '../output.ts'
 import { counted, Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
+import { defaultName, withRegistry } from '../image-name.ts'
 import { sizeText } from '../units.ts'
 
 /** A large archive takes its time. */
@@ -26,6 +27,10 @@ const importTimeoutMs = 2 * 3_600_000
 
 interface BuildFlags extends Flags {
   background?: boolean
+}
+
+interface AddFlags extends Flags {
+  name?: string
 }
 
 interface LogFlags extends Flags {
@@ -51,6 +56,20 @@ export function addImage(program: Command): void {
       const { info } = background
         ? await Image.begin(name, manifest, { client })
         : await Image.build(name, manifest, { client, onEvent: tellBuild })
+      await answer(info, json)
+      if (!json) hint(`atoll create --template ${name}`)
+    })
+  image
+    .command('add')
+    .description('fetch an image from a registry, and print its id; without a registry in front it is one of docker.io')
+    .addHelpText('after', examples('atoll image add python:3.12', 'atoll image add ghcr.io/team/tools:1 --name tools'))
+    .argument('<reference>')
+    .option('--name <name>', 'its name here (default: that of the repository and the tag, such as python-3.12)')
+    .action(async (reference: string, _options: AddFlags, command: Command) => {
+      const { name: given, json, ...flags } = command.optsWithGlobals<AddFlags>()
+      const oci = withRegistry(reference)
+      const name = given ?? defaultName(oci)
+      const { info } = await Image.build(name, { oci }, { client: await clientOf(flags), onEvent: tellBuild })
       await answer(info, json)
       if (!json) hint(`atoll create --template ${name}`)
     })
