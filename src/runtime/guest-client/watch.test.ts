@@ -23,6 +23,10 @@ const guest = createGuest(async () => {
 const files = await machine.openFiles()
 let count = 0
 
+/** The guest notices after an abort that the client has gone. */
+const released = () =>
+  eventually(async () => (await machine.openFiles()) <= files, { what: 'no file of a watch is left open' })
+
 /** A watched folder; `until` reads its changes up to one of this type and path. */
 async function watched(options: { recursive?: boolean } = {}) {
   const folder = join(machine.folder, `watched-${count++}`)
@@ -107,10 +111,11 @@ test('watch: a checkpoint in between is told as lost, and a hibernation is the e
 })
 
 test('watch: those whose clients have gone are released, and more than a sandbox may have are refused', async () => {
+  await released()
   const all = await Promise.all(Array.from({ length: 32 }, () => watched()))
   await refuses(guest.watch(machine.folder), 'unavailable', /more than 32 watches/)
   for (const { leave } of all) leave.abort()
-  await eventually(async () => (await machine.openFiles()) <= files, { what: 'no file is left open' })
+  await released()
   const { leave } = await watched()
   leave.abort()
 })
