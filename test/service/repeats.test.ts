@@ -190,6 +190,8 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
   const sent = request.insist(crash.wrap(calls.wrap(store.idempotency)))
   sent.catch(() => undefined)
   await Promise.race([sent, crash.died])
+  const { happened } = crash
+  if (!happened) crash.die()
   await calls.ended()
   const second = await makeWorld(store, {}, calm)
   second.machines.report = { running: machines(second) }
@@ -199,7 +201,7 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
   const { body } = await again.insist(store.idempotency)
   await story.check(second, id, body)
   await second.service.close()
-  return crash.happened
+  return happened
 }
 
 for (const story of stories) {
