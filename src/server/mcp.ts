@@ -1,10 +1,11 @@
 import { createMcpHandler } from '@modelcontextprotocol/server'
-import { createHash, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { Atoll } from '../../sdk/src/index.ts'
 import { ServiceError } from '../errors.ts'
 import type { McpPort } from '../http/server/config.ts'
 import { isRecord } from '../lib/json.ts'
 import type { Log } from '../lib/log.ts'
+import { sha256 } from '../lib/secret.ts'
 import { chosenTools, mcpServer } from '../mcp/index.ts'
 import type { Config } from './config.ts'
 
@@ -29,7 +30,7 @@ export function createMcp({ url, previewUrl, version, log }: McpConfig): McpPort
       maxSubscriptions: subscriptionsMax,
       onerror: (error) => log.debug({ err: error }, 'a request of MCP was refused'),
     })
-    const client = `${createHash('sha256').update(apiKey).digest('hex')} ${request.headers.get(sessionHeader) ?? ''}`
+    const client = `${sha256(apiKey)} ${request.headers.get(sessionHeader) ?? ''}`
     calls.cancel(client, body)
     const { signal, end } = calls.begin(client, body, request.signal)
     const answer = await handler
@@ -57,7 +58,7 @@ class RunningCalls {
   begin(client: string, body: unknown, gone: AbortSignal): { signal: AbortSignal; end: () => void } {
     const id = isRecord(body) && body['method'] === 'tools/call' ? body['id'] : undefined
     if (typeof id !== 'string' && typeof id !== 'number') return { signal: gone, end: () => undefined }
-    const name = `${client} ${JSON.stringify(id)}`
+    const name = nameOf(client, id)
     const cancelled = new AbortController()
     this.#calls.set(name, cancelled)
     const end = () => {
@@ -70,8 +71,13 @@ class RunningCalls {
 
   cancel(client: string, body: unknown): void {
     if (!isRecord(body) || body['method'] !== 'notifications/cancelled' || !isRecord(body['params'])) return
-    this.#calls.get(`${client} ${JSON.stringify(body['params']['requestId'])}`)?.abort()
+    this.#calls.get(nameOf(client, body['params']['requestId']))?.abort()
   }
+}
+
+/** Ids 1 and "1" are two. */
+function nameOf(client: string, requestId: unknown): string {
+  return `${client} ${JSON.stringify(requestId)}`
 }
 
 function toolsOf(list: string | undefined) {
