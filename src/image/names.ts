@@ -1,4 +1,5 @@
 import { ServiceError } from '../errors.ts'
+import { listed } from '../lib/listed.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertInput, startDefaults } from '../sandbox/index.ts'
 import type { Image } from './image.ts'
@@ -78,9 +79,7 @@ export class ImageNames {
     for await (const image of this.listUsable(orgId)) {
       if (names.push(image.name ?? image.id) > reportedNamesMax) break
     }
-    const reported = names.slice(0, reportedNamesMax).join(', ')
-    const more = names.length > reportedNamesMax ? ' and more' : ''
-    return new ServiceError('not_found', `no image ${name}; there are ${reported}${more}`, {
+    return new ServiceError('not_found', `no image ${name}; there are ${listed(names, reportedNamesMax)}`, {
       ...(cause === undefined ? {} : { cause }),
       details: { field: cause === undefined ? 'snapshot' : 'templateID' },
     })

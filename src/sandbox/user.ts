@@ -1,4 +1,5 @@
 import { isServiceError, ServiceError } from '../errors.ts'
+import { listed } from '../lib/listed.ts'
 import { userPattern } from './input.ts'
 import type { Guest } from './ports/guest.ts'
 
@@ -13,9 +14,8 @@ export async function assertUserExists(guest: Guest, user: string): Promise<void
   } catch (error) {
     if (!isServiceError(error, 'invalid_request')) throw error
     const names = await userNames(guest).catch(() => [])
-    const known = names.length === 0 ? '' : `; its users are ${names.slice(0, namesMax).join(', ')}`
-    const more = names.length > namesMax ? ' and more' : ''
-    throw new ServiceError('invalid_request', `user: the sandbox has no user or group ${user}${known}${more}`, {
+    const known = names.length === 0 ? '' : `; its users are ${listed(names, namesMax)}`
+    throw new ServiceError('invalid_request', `user: the sandbox has no user or group ${user}${known}`, {
       cause: error,
       details: { field: 'user' },
     })
