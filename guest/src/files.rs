@@ -1,9 +1,13 @@
 //! Files of the sandbox, in streams: memory stays constant whatever their size.
 
 pub mod access;
+mod archive_frames;
+pub mod mode;
 pub mod moving;
+pub mod pack;
 pub mod protected;
 pub mod remove;
+pub mod unpack;
 pub mod uploads;
 pub mod watch;
 
@@ -74,7 +78,7 @@ pub fn inspect(path: &Path) -> Outcome<Value> {
 }
 
 pub fn mkdir(path: &Path, owner: Option<&User>) -> Outcome<()> {
-    make_folders(path, owner)
+    make_folders(path, owner.map(|user| (user.uid, user.gid)))
 }
 
 pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
@@ -227,7 +231,7 @@ pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer:
         Some(token) => uploads.resume(token, &target)?,
         None => {
             let folder = target.parent().unwrap_or_else(|| Path::new("/"));
-            make_folders(folder, upload.owner.as_ref())?;
+            make_folders(folder, upload.owner.as_ref().map(|user| (user.uid, user.gid)))?;
             create_temporary(folder, name.as_bytes(), &target)?
         }
     };
@@ -341,7 +345,7 @@ pub fn follow_links(path: &Path) -> Outcome<PathBuf> {
     Err(Fault::invalid(format!("{}: too many symbolic links", printable(path))))
 }
 
-fn make_folders(path: &Path, owner: Option<&User>) -> Outcome<()> {
+fn make_folders(path: &Path, owner: Option<(u32, u32)>) -> Outcome<()> {
     let mut missing = Vec::new();
     for folder in path.ancestors() {
         match access::metadata(folder) {
@@ -358,9 +362,9 @@ fn make_folders(path: &Path, owner: Option<&User>) -> Outcome<()> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => continue,
             Err(error) => return Err(about(error, folder)),
         }
-        if let Some(user) = owner {
+        if let Some((uid, gid)) = owner {
             let opened = OpenOptions::new().read(true).custom_flags(sys::O_DIRECTORY | sys::O_NOFOLLOW).open(folder);
-            opened.and_then(|file| sys::fchown(&file, user.uid, user.gid)).map_err(|error| about(error, folder))?;
+            opened.and_then(|file| sys::fchown(&file, uid, gid)).map_err(|error| about(error, folder))?;
         }
     }
     Ok(())

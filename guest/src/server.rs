@@ -3,8 +3,10 @@
 use crate::configure::configure;
 use crate::dial;
 use crate::files::moving::move_entry;
+use crate::files::pack::{pack, Packing};
 use crate::files::protected::ProtectedDirectory;
 use crate::files::remove::remove;
+use crate::files::unpack::{unpack, Unpacking};
 use crate::files::uploads::Uploads;
 use crate::files::watch::{watch, WatchBudget};
 use crate::files::{self, Upload, Written};
@@ -17,7 +19,7 @@ use crate::process::table::Table;
 use crate::process::Process;
 use crate::protocol::fault::{Fault, Outcome};
 use crate::protocol::frame::{self, kind, Entries};
-use crate::protocol::request::Request;
+use crate::protocol::request::{Request, INTEGER_MAX};
 use crate::users::{self, User};
 use json::{object, Value};
 use std::io::{self, BufReader, Read, Write};
@@ -35,7 +37,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 const LINGER_READS_MAX: usize = 4096;
 const WAIT_MS_MAX: u64 = 24 * 3600 * 1000;
-const OFFSET_MAX: u64 = (1 << 53) - 1;
 const CREDIT_DEFAULT: u64 = 256 * 1024;
 /// How long a reader can hold its process back without reading.
 const STALL_MS_MAX: u64 = 60_000;
@@ -167,14 +168,14 @@ fn handle(
             with_process(info)
         }
         "output" => {
-            let bytes_max = request.optional_integer("bytesMax", 0, OFFSET_MAX)?;
+            let bytes_max = request.optional_integer("bytesMax", 0, INTEGER_MAX)?;
             return output::send(&*find()?, bytes_max, &mut writer);
         }
         "attach" => {
             let process = find()?;
-            let offset = request.optional_integer("offset", 0, OFFSET_MAX)?.unwrap_or(0);
-            let credit = request.optional_integer("credit", 0, OFFSET_MAX)?.unwrap_or(CREDIT_DEFAULT);
-            let input_offset = request.optional_integer("inputOffset", 0, OFFSET_MAX)?.unwrap_or(0);
+            let offset = request.optional_integer("offset", 0, INTEGER_MAX)?.unwrap_or(0);
+            let credit = request.optional_integer("credit", 0, INTEGER_MAX)?.unwrap_or(CREDIT_DEFAULT);
+            let input_offset = request.optional_integer("inputOffset", 0, INTEGER_MAX)?.unwrap_or(0);
             let client = request.optional_text("client")?;
             let stall = request.optional_integer("stallMs", 0, STALL_MS_MAX)?.unwrap_or(STALL_MS_MAX);
             if client.map_or(false, |name| name.is_empty() || name.len() > CLIENT_BYTES_MAX) {
@@ -239,10 +240,26 @@ fn handle(
         }
         "read" => {
             act_as_user(&request)?;
-            let offset = |key| request.optional_integer(key, 0, OFFSET_MAX);
+            let offset = |key| request.optional_integer(key, 0, INTEGER_MAX);
             return files::read(&request.path()?, offset("start")?, offset("end")?, &mut writer);
         }
         "write" => return write(&request, guest, reader, &mut writer),
+        "pack" => {
+            let bytes_max = request.optional_integer("bytesMax", 0, INTEGER_MAX)?;
+            let follows_first = request.flag("followsFirst")?;
+            frame::write_line(&mut writer, &ok())?;
+            return match Packing::read(follows_first, bytes_max, reader)? {
+                Some(packing) => pack(&packing, &guest.protected, &mut writer),
+                None => Ok(()),
+            };
+        }
+        "unpack" => {
+            let unpacking = Unpacking::of(&request)?;
+            guest.protected.refuse_inside(&unpacking.target)?;
+            frame::write_line(&mut writer, &ok())?;
+            let report = unpack(&unpacking, &guest.protected, reader)?;
+            return Ok(frame::write_value(&mut writer, kind::RESULT, &report.value())?);
+        }
         "ports" => {
             let ports = dial::ports().into_iter().map(|port| u64::from(port).into()).collect();
             let mut fields = vec![("ok", true.into()), ("ports", Value::List(ports))];
@@ -338,7 +355,7 @@ fn run(
     writer: &mut impl Write,
 ) -> Outcome<()> {
     let wait = request.integer("waitMs", 0, WAIT_MS_MAX)?;
-    let bytes_max = request.integer("bytesMax", 0, OFFSET_MAX)?;
+    let bytes_max = request.integer("bytesMax", 0, INTEGER_MAX)?;
     let id = request.process_id()?;
     let process = match guest.table.find(id) {
         Ok(known) => known,
@@ -404,7 +421,7 @@ fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut 
     let upload = Upload {
         path: &path,
         resume: request.optional_text("resume")?,
-        bytes_max: request.optional_integer("bytesMax", 0, OFFSET_MAX)?,
+        bytes_max: request.optional_integer("bytesMax", 0, INTEGER_MAX)?,
         mode: request.optional_integer("mode", 0, 0o7777)?.unwrap_or(0o644) as u32,
         owner,
     };

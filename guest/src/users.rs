@@ -29,6 +29,29 @@ pub fn find(name: &str) -> Outcome<User> {
         .ok_or_else(|| Fault::invalid(format!("user: no user '{}' in the sandbox", name)))
 }
 
+/// The user and the group that `USER`, `USER:GROUP` or `:GROUP` names as the owner of files. A name has its group of `/etc/passwd`; a number is
+/// the group's too, whoever has it (Dockerfile reference, `COPY --chown`).
+pub fn owner(name: &str) -> Outcome<(u32, u32)> {
+    owner_in(name, &read("/etc/passwd"), &read("/etc/group"))
+        .ok_or_else(|| Fault::invalid(format!("owner: no user or group '{}' in the sandbox", name)))
+}
+
+fn owner_in(name: &str, passwd: &str, group: &str) -> Option<(u32, u32)> {
+    let (user, wanted) = name.split_once(':').unwrap_or((name, ""));
+    let (uid, own) = match (id(user), user) {
+        (Some(id), _) => (id, id),
+        (None, "") => (0, 0),
+        _ => find_in(user, passwd, group).map(|user| (user.uid, user.gid))?,
+    };
+    let gid = match wanted {
+        "" if name.is_empty() => return None,
+        "" => own,
+        "root" => group_id(wanted, group).unwrap_or(0),
+        _ => id(wanted).or_else(|| group_id(wanted, group))?,
+    };
+    Some((uid, gid))
+}
+
 /// The name of a user id, if `/etc/passwd` has one.
 pub fn name_of(uid: u32) -> Option<String> {
     let passwd = read("/etc/passwd");
@@ -152,6 +175,20 @@ mod tests {
             assert_eq!(find_with_group(name, PASSWD, GROUP), None, "{}", name);
         }
         assert_eq!(find_with_group("ann", PASSWD, GROUP), find_in("ann", PASSWD, GROUP));
+    }
+
+    #[test]
+    fn an_owner_has_the_group_of_its_name_or_of_its_number() {
+        let owner = |name: &str| owner_in(name, PASSWD, GROUP);
+        assert_eq!(
+            (owner("ann"), owner("1000"), owner("1000:"), owner("ann:docker")),
+            (Some((1000, 1001)), Some((1000, 1000)), Some((1000, 1000)), Some((1000, 998)))
+        );
+        assert_eq!((owner(":docker"), owner("5:6"), owner(":")), (Some((0, 998)), Some((5, 6)), Some((0, 0))));
+        for name in ["", "eve", "ann:eve", ":eve", "65536", "ann:65536", "-1", "ann:docker:x", "4294967295"] {
+            assert_eq!(owner(name), None, "{}", name);
+        }
+        assert_eq!((owner_in("root:root", "", ""), owner_in("0", "", "")), (Some((0, 0)), Some((0, 0))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::protocol::request::{Brief, Long};
 use crate::{
     dump_check, fork_generation, inode_numbers, layer, limits, network, open_files, overlay, pages, process, remove,
-    reserve, run_folder, shown_files, subvolume, volume,
+    reserve, run_folder, shown_files, step_mounts, subvolume, volume,
 };
 use process::{freeze, hold, robust_lists, strays, unconnected};
 use std::path::Path;
@@ -13,8 +13,12 @@ pub fn perform_brief(request: Brief) -> Result<String, Error> {
     match request {
         Brief::AdoptIndex { work } => overlay::index::adopt(&work),
         Brief::CreateSubvolume { path } => subvolume::create(&path),
+        Brief::AttachFolder(attach) => return step_mounts::attach_folder(&attach),
+        Brief::AttachSecret(attach) => return step_mounts::attach_secret(&attach),
+        Brief::AttachTmpfs(attach) => return step_mounts::attach_tmpfs(&attach),
         Brief::DeleteLink { link } => network::delete(&link),
         Brief::DeleteSubvolume { path } => subvolume::delete(&path),
+        Brief::DetachMount(detach) => step_mounts::detach(&detach),
         Brief::ExchangePaths { one, other } => sys::exchange(&one, &other),
         Brief::ForgetOrigins { dir } => overlay::origins::forget(&dir),
         Brief::ForgetSizes { from, to, files } => open_files::forget_sizes(&from, &to, &files),
@@ -33,6 +37,7 @@ pub fn perform_brief(request: Brief) -> Result<String, Error> {
             let all = shown_files::replace(process, &source, &files, &groups)?;
             return Ok(if all { "replaced\n" } else { "held\n" }.into());
         }
+        Brief::SealMount { process, mount } => step_mounts::seal(process, mount),
         Brief::ShowLimits(show) => limits::show(&show),
         Brief::SnapshotSubvolume { from, path, writable } => subvolume::snapshot(&from, &path, writable),
         Brief::WriteForkGeneration(write) => fork_generation::write(&write),

@@ -1,7 +1,6 @@
 //! Unpacks a layer of an OCI image (image-spec, layer.md), which is a tar of unknown origin, into a folder as overlay wants it.
 
 mod stream;
-mod tar;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -67,7 +66,7 @@ struct Unpacked {
 fn unpack(stream: Stream, target: &Path, lowers: &[PathBuf], plain: bool, limits: Limits) -> Result<Unpacked, Error> {
     let mut tree = Tree::open(target, lowers, plain, limits)?;
     let mut tar = Tar::new(stream);
-    while let Some(entry) = tar.next()? {
+    while let Some(entry) = tar.next_entry()? {
         tree.add(&entry, &mut tar.content())?;
     }
     Ok(Unpacked { stream: tar.into_input(), report: tree.finish()? })

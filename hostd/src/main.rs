@@ -30,6 +30,7 @@ mod reserve;
 mod run_folder;
 mod serve;
 mod shown_files;
+mod step_mounts;
 mod subvolume;
 mod volume;
 

@@ -27,7 +27,12 @@ pub fn mount_points() -> Result<Vec<PathBuf>, Error> {
 /// The mounts of a table (proc_pid_mountinfo(5)).
 pub fn mounts_in(table: &str) -> Result<Vec<Mount>, Error> {
     let text = std::fs::read(table).map_err(|error| Error::io("read", table, error))?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
+    Ok(parse(&text))
+}
+
+/// The mounts of the text of a table.
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
 
 /// Moves the calling thread into a mount namespace of its own: a copy of this process's without the mounts below `hide`. Where the host

@@ -1,6 +1,6 @@
 # What only the tests need of Debian: a browser and Caddy for the end-to-end tests, and the program of
 # Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
-# `docker-registry` and `musl-tools` are for images that tests build and fetch, `openssh-client` and `rsync` enter sandboxes, `shellcheck` is for the
+# `docker-registry`, `umoci` and `musl-tools` are for images that tests build, fetch and push, `openssh-client` and `rsync` enter sandboxes, `shellcheck` is for the
 # suite `check`.
 
 install_test_packages() {
@@ -10,6 +10,7 @@ install_test_packages() {
   command -v caddy >/dev/null || missing+=(caddy)
   command -v patchelf >/dev/null || missing+=(patchelf)
   command -v docker-registry >/dev/null || missing+=(docker-registry)
+  command -v umoci >/dev/null || missing+=(umoci)
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
   command -v ssh >/dev/null || missing+=(openssh-client)
   command -v rsync >/dev/null || missing+=(rsync)

@@ -5,6 +5,7 @@ import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
 import type { EventInfo, HostInfo, ListedCheckpointInfo, Whoami } from './types.ts'
+import { Registries } from './registries.ts'
 import { Volumes } from './volumes.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
@@ -69,10 +70,13 @@ export interface Call extends RequestOptions {
 /** A connection to one server. It holds no sockets of its own, so there is nothing to close. */
 export class Atoll {
   readonly url: string
+  /** How often a request that failed is sent again, where that is harmless. */
+  readonly retries: number
+  /** How long one attempt of a request may take, where the call does not say. */
+  readonly requestTimeoutMs: number
   readonly volumes = new Volumes(this)
+  readonly registries = new Registries(this)
   readonly #apiKey: string | undefined
-  readonly #requestTimeoutMs: number
-  readonly #retries: number
   readonly #onIgnored: (names: string[], request: string) => void
   readonly #fetch: Fetch
 
@@ -86,8 +90,8 @@ export class Atoll {
     this.#apiKey = options.apiKey ?? environment('ATOLL_API_KEY')
     // The message must not show it.
     if (!/^[\x21-\x7e]*$/.test(this.#apiKey ?? '')) throw new TypeError('apiKey holds characters that no key has')
-    this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
-    this.#retries = options.retries ?? retriesDefault
+    this.requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
+    this.retries = options.retries ?? retriesDefault
     this.#onIgnored = options.onIgnored ?? warnOnce()
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
   }
@@ -197,7 +201,7 @@ export class Atoll {
       } catch (error) {
         signal?.throwIfAborted()
         const waitMs =
-          error instanceof AtollError && attempt <= this.#retries && !isStream
+          error instanceof AtollError && attempt <= this.retries && !isStream
             ? pauseMs(error, call.repeat ?? repeat, attempt)
             : undefined
         if (waitMs === undefined) throw error
@@ -209,7 +213,7 @@ export class Atoll {
   async #attempt<Result>(
     method: string,
     path: string,
-    { query, headers, json, body, signal, requestTimeoutMs = this.#requestTimeoutMs }: Call,
+    { query, headers, json, body, signal, requestTimeoutMs = this.requestTimeoutMs }: Call,
     read: (response: Response) => Promise<Result>,
   ): Promise<Result> {
     const late = new AbortController()

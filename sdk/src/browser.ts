@@ -1,6 +1,7 @@
 /** Sandboxes and agent sessions of an Atoll server. `README.md` is the way in. */
 export { Atoll, type AtollOptions, type ClientOptions, type Content, type RequestOptions } from './atoll.ts'
 export type { AttachOptions } from './attached.ts'
+export type { ContextProgress, DockerfileSource } from './build-context.ts'
 export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts'
 export type { CommandOptions, FollowedResult, RunOptions, SpawnOptions } from './command.ts'
 export * from './errors.ts'
@@ -15,10 +16,18 @@ export {
   type WatchOptions,
 } from './files.ts'
 export type { Fetch } from './globals.ts'
-export { Image, type BuildEvent, type BuildOptions } from './image.ts'
+export {
+  DockerfileImage,
+  Image,
+  type BuildEvent,
+  type BuildOptions,
+  type DockerfileOptions,
+  type NameOptions,
+} from './image.ts'
 export type { LogOptions } from './log.ts'
 export type { WaitForPortOptions } from './ports.ts'
 export { Process, type Output } from './process.ts'
+export { Registries } from './registries.ts'
 export { Sandbox } from './sandbox.ts'
 export type * from './sandbox-options.ts'
 export {

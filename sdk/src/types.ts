@@ -37,6 +37,8 @@ export type ImageInfo = Schemas['Image']
 /** Steps and options of an image to build. */
 export type ImageManifest = Schemas['ImageManifest']
 /** An image with a name, of this organisation or for all. */
+export type PushedImageInfo = Schemas['PushedImage']
+export type RegistryInfo = Schemas['Registry']
 export type TemplateInfo = Schemas['Template']
 export type SignedUrl = Schemas['SignedUrl']
 export type RunResult = Schemas['RunResult']

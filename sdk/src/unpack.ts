@@ -1,7 +1,7 @@
 import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises'
 import type { Stats } from 'node:fs'
 import { AtollError } from './errors.ts'
-import { entriesOf, type TarEntry } from './tar-reader.ts'
+import { entriesOf, TarError, type TarEntry } from '../../src/protocol/tar-reader.ts'
 
 /** Files up to this size are written side by side. */
 const smallBytes = 64 * 1024
@@ -20,6 +20,8 @@ export async function unpackArchive(archive: AsyncIterable<Uint8Array>, folder: 
   const place = new Place(folder)
   try {
     for await (const entry of entriesOf(archive)) await place.take(entry)
+  } catch (error) {
+    throw error instanceof TarError ? new AtollError(error.message, { cause: error }) : error
   } finally {
     await place.settle()
   }

@@ -83,6 +83,11 @@ export const commandTable: Record<string, readonly Entry[]> = {
       async () => (await import('./commands/patch.ts')).addPatch,
     ),
     entry('image', 'list, build and delete images', async () => (await import('./commands/image.ts')).addImage),
+    entry(
+      'registry',
+      'log in to registries of images',
+      async () => (await import('./commands/registry.ts')).addRegistry,
+    ),
     entry('volume', 'folders that outlive sandboxes', async () => (await import('./commands/volume.ts')).addVolume),
   ],
   'Agents:': [

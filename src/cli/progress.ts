@@ -22,9 +22,18 @@ export class Progress {
   }
 
   update(bytes: number, total?: number): void {
+    this.#draw(() => barOf(this.#label, bytes, total))
+  }
+
+  /** What is done before bytes can be counted. */
+  tell(text: string): void {
+    this.#draw(() => `${this.#label}  ${text}`)
+  }
+
+  #draw(text: () => string): void {
     if (!this.#isShown || Date.now() - this.#drawnAt < drawMs) return
     this.#drawnAt = Date.now()
-    drawStatus(barOf(this.#label, bytes, total))
+    drawStatus(text())
   }
 
   end(): void {

@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import { type SignedParameters, UrlSigner } from '../lib/signed-url.ts'
 import { assertSigned } from '../sandbox/index.ts'
-import { assertName } from './names.ts'
+import { readName } from './names.ts'
 
 export interface SignArchive {
   expiresInSeconds: number
@@ -23,7 +23,7 @@ export class ArchiveUploads {
 
   /** The query string (without `?`) that makes an image of this name in the organisation until `expiresAt`. Throws `invalid_request` for a wrong name. */
   sign(orgId: string, name: string, options: SignArchive): { query: string; expiresAt: Date } {
-    assertName(name)
+    readName(name)
     return this.#signer.sign(['archive', orgId, name], { shown: { org: orgId }, ...options })
   }
 

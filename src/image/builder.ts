@@ -1,57 +1,42 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { ignoreNotFound, ServiceError } from '../errors.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import { defined } from '../lib/defined.ts'
-import { newId } from '../lib/id.ts'
-import {
-  type Checkpoint,
-  type CheckpointKind,
-  type ProcessKind,
-  type Sandbox,
-  type SandboxService,
-  type StartExec,
-  startDefaults,
-} from '../sandbox/index.ts'
-import type { BuildFiles } from './build-files.ts'
+import type { Checkpoint, SandboxService } from '../sandbox/index.ts'
+import { asRoot, type BuildScope, BuildSandbox, logOf } from './build-sandbox.ts'
 import type { Emit } from './build-logs.ts'
-import type { BuildEvent, ImageLayer } from './image.ts'
 import type { ManifestOutline } from './manifest.ts'
+import type { Layers } from './layers.ts'
 import type { ImageServiceDeps } from './service.ts'
-import { envsOf, type FileOutline, runStep, type Step, type StepCommand, summaryOf } from './steps.ts'
+import type { BuildStep, Origin, Stage } from './stage.ts'
+import { runStartCommand } from './start-command.ts'
 
-export interface BuilderContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'limits' | 'log'> {
-  files: BuildFiles
+export interface BuilderContext extends Pick<ImageServiceDeps, 'sandboxes' | 'limits' | 'log'> {
+  layers: Layers
 }
 
 export interface Build {
   orgId: string
-  outline: ManifestOutline
-  layerHashes: readonly string[]
-  /** The key of the build's files in `BuildFiles`. */
-  key: string
-  /** What the build sandbox starts from when no layer is there. */
-  origin: Origin
-  /** The default folder of commands, which an OCI image may lack. */
-  cwd?: string
+  /** The last one makes the image. */
+  stages: readonly Stage[]
+  outline: Pick<ManifestOutline, 'builderMemoryMB' | 'memory' | 'noCache' | 'startCommand' | 'readyCommand'>
+  /** Of the image. */
+  defaults?: ManifestOutline['defaults']
+  /** What the end of the image needs beside its steps. No layer has it. */
+  complete?: (sandbox: BuildSandbox) => Promise<void>
   /** Least memory of the image. */
   memoryMb: number
 }
 
-/** An installed image by name, or a checkpoint. */
-export type Origin = { image: string } | { checkpointId: string }
-
-const builderMemoryMbDefault = 4096
-const builderCpuCount = 2
-/** Builds are root's, also on an image with a user of its own. */
-const asRoot = { user: 'root' } as const
-const readyPollMs = 100
-const readyTimeoutSeconds = 10
-const outputTailBytes = 16 * 1024
-const stderrInMessage = 500
+/** Sandboxes of one build at a time that run steps; one more may hold files that a step copies. */
+const stagesAtOnce = 2
+/** What a build with fewer sandboxes at a time may not meet. */
+const shortages = new Set(['rate_limited', 'quota_exceeded', 'no_capacity'])
 
 /**
- * Builds an image in a sandbox of its organisation and returns its checkpoint. The state after each step becomes a layer, from which a
- * later build goes on whose first steps are the same. Throws `build_failed` with `step`, `type`, `exitCode` and `stderr` when a step
- * fails. Nothing but layers and the checkpoint is left, also after an abort.
+ * Builds an image in sandboxes of its organisation and returns its checkpoint. The state after each step becomes a layer, from which a
+ * later build goes on whose first steps are the same. A stage runs beside others as soon as the one that it stands on has ended, and only if
+ * a step that runs needs it. Throws `build_failed` with `step`, `type`, `line`, `exitCode` and `stderr` when a step fails. Nothing but
+ * layers and the checkpoint is left, also after an abort.
  */
 export async function buildImage(
   context: BuilderContext,
@@ -59,51 +44,63 @@ export async function buildImage(
   emit: Emit,
   signal: AbortSignal,
 ): Promise<string> {
-  const { limits, sandboxes, log } = context
-  const { orgId, outline } = build
+  const { limits } = context
   const tooLong = new ServiceError('build_failed', `the build takes longer than ${limits.buildMs / 1000} seconds`)
   const deadline = new AbortController()
   const timer = setTimeout(() => deadline.abort(tooLong), limits.buildMs).unref()
   const ended = AbortSignal.any([signal, deadline.signal])
-  const sandboxId = newId('sb-build-')
+  const { orgId, memoryMb, outline, stages } = build
+  const attempt = async (atOnce: number): Promise<string> => {
+    const failure = new AbortController()
+    const scope: BuildScope = {
+      ...{ context, orgId, memoryMb, emit, signal: AbortSignal.any([ended, failure.signal]) },
+      ...defined({ builderMemoryMb: outline.builderMemoryMB }),
+    }
+    const starts = await startsOf(context, build)
+    return await new StageRuns(context, build, scope, { starts, atOnce }).run((error) => failure.abort(error))
+  }
   try {
-    const { layer, done } = await startingLayer(context, build)
-    const sandbox = await startSandbox(context, build, sandboxId, layer)
-    ended.throwIfAborted()
-    if (build.cwd !== undefined) await sandboxes.files.mkdir(orgId, sandboxId, build.cwd, asRoot)
-    const work = new RunningBuild(context, build, { sandbox, emit, signal: ended })
-    const { steps } = outline
-    const reused = done === 0 ? '' : `, the first ${done} reused`
-    const count = `${steps.length} ${steps.length === 1 ? 'step' : 'steps'}`
-    await emit(logOf(0, 'build', `building ${count}${reused} in ${sandboxId}`))
-    for (const [index, step] of steps.slice(0, done).entries()) await work.skip(step, index + 1)
-    for (let index = done; index < steps.length; index++) await work.step(steps[index] as Step, index + 1)
-    return await work.finish()
+    return await attempt(stagesAtOnce).catch(async (error: unknown) => {
+      const isShort = isServiceError(error) && shortages.has(error.code)
+      if (!isShort || stages.length === 1 || ended.aborted) throw error
+      await emit(logOf(0, 'build', `${error.message}: going on with one stage at a time`))
+      return await attempt(1)
+    })
   } catch (error) {
     throw ended.aborted ? ended.reason : error
   } finally {
     clearTimeout(timer)
-    const removed = sandboxes.delete(orgId, sandboxId).catch(ignoreNotFound)
-    await removed.catch((error: unknown) =>
-      log.error({ err: error, sandboxId }, 'the sandbox of a build could not be removed'),
-    )
   }
 }
 
-/** The newest layer that is there, and the number of steps in it. */
-async function startingLayer(
-  { store, sandboxes }: BuilderContext,
-  { orgId, layerHashes }: Build,
-): Promise<{ layer?: ImageLayer; done: number }> {
-  const byHash = new Map((await store.layers(orgId, layerHashes)).map((layer) => [layer.hash, layer]))
-  for (let done = layerHashes.length; done > 0; done--) {
-    const layer = byHash.get(layerHashes[done - 1] ?? '')
-    if (layer === undefined) continue
-    if (await readyCheckpoint(sandboxes, orgId, layer.checkpointId)) return { layer, done }
-    // The data of the layer is gone.
-    await store.deleteLayer(orgId, layer.hash)
+/** Where a stage begins: after its first steps, of which the last one's layer is there, or at its origin. */
+interface Start {
+  done: number
+  layer?: Origin
+}
+
+/** The stages that have to run, or whose end is a layer, by their place. */
+async function startsOf(context: BuilderContext, { orgId, stages, outline }: Build): Promise<Map<number, Start>> {
+  const starts = new Map<number, Start>()
+  const visit = async (index: number): Promise<void> => {
+    if (starts.has(index)) return
+    const stage = stageAt(stages, index)
+    const start = outline.noCache ? { done: 0 } : await newestLayer(context, orgId, stage.steps)
+    starts.set(index, start)
+    if (start.done === 0 && 'stage' in stage.from) await visit(stage.from.stage)
+    for (const read of stage.steps.slice(start.done).flatMap(({ reads }) => reads)) await visit(read)
   }
-  return { done: 0 }
+  await visit(stages.length - 1)
+  return starts
+}
+
+async function newestLayer({ layers }: BuilderContext, orgId: string, steps: readonly BuildStep[]): Promise<Start> {
+  const found = await layers.newest(
+    orgId,
+    steps.map(({ hash }) => hash),
+  )
+  if (found === undefined) return { done: 0 }
+  return { done: found.index + 1, layer: { checkpointId: found.checkpointId } }
 }
 
 /** The checkpoint if it is ready; undefined when it is gone or has lost its data. */
@@ -116,235 +113,140 @@ export async function readyCheckpoint(
   return checkpoint?.status === 'ready' ? checkpoint : undefined
 }
 
-async function startSandbox(
-  { sandboxes, limits }: BuilderContext,
-  { orgId, outline, origin }: Build,
-  id: string,
-  layer: ImageLayer | undefined,
-): Promise<Sandbox> {
-  const sizes = {
-    id,
-    memoryMb: outline.builderMemoryMB ?? builderMemoryMbDefault,
-    cpuCount: builderCpuCount,
-    diskMb: limits.builderDiskMb,
-    timeoutSeconds: 0,
-  }
-  const from = layer === undefined ? origin : { checkpointId: layer.checkpointId }
-  const { sandbox } =
-    'image' in from
-      ? await sandboxes.create(orgId, { ...sizes, image: from.image })
-      : await sandboxes.checkpoints.start(orgId, from.checkpointId, sizes)
-  return sandbox
-}
-
-interface Running {
-  sandbox: Sandbox
-  emit: Emit
-  signal: AbortSignal
-}
-
-class RunningBuild {
+class StageRuns {
   readonly #context: BuilderContext
   readonly #build: Build
-  readonly #running: Running
-  /** Variables of the `env` steps so far. */
-  #envs: Record<string, string> = {}
+  readonly #scope: BuildScope
+  readonly #starts: ReadonlyMap<number, Start>
+  readonly #ends = new Map<number, PromiseWithResolvers<Origin>>()
+  readonly #permits: Semaphore
+  /** Hashes of layers. */
+  readonly #saved = new Set<string>()
 
-  constructor(context: BuilderContext, build: Build, running: Running) {
+  constructor(
+    context: BuilderContext,
+    build: Build,
+    scope: BuildScope,
+    { starts, atOnce }: { starts: ReadonlyMap<number, Start>; atOnce: number },
+  ) {
     this.#context = context
     this.#build = build
-    this.#running = running
+    this.#scope = scope
+    this.#starts = starts
+    this.#permits = new Semaphore({ permits: atOnce })
   }
 
-  /** Skips a step that the starting layer has. */
-  async skip(step: Step, number: number): Promise<void> {
-    this.#setEnvs(step)
-    await this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
-  }
-
-  async step(step: Step, number: number): Promise<void> {
-    await this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}`)
-    const startedMs = performance.now()
-    await runStep(step, {
-      run: (command) => this.#run(command, step.type, number),
-      makeFolder: (path) => this.#makeFolder(path),
-      write: (path, file) => this.#write(path, file),
+  /** Runs all stages and returns the checkpoint of the image. The first failure ends the others, with `stop`; all have ended when it throws. */
+  async run(stop: (error: unknown) => void): Promise<string> {
+    const { stages } = this.#build
+    const last = stages.length - 1
+    // In this order they get permits, so that one that waits for another never keeps it from running: a stage needs earlier ones alone.
+    const indices = [...this.#starts.keys()].toSorted((one, other) => one - other)
+    for (const index of indices) {
+      const end = Promise.withResolvers<Origin>()
+      // Others may not wait for it.
+      end.promise.catch(() => undefined)
+      this.#ends.set(index, end)
+    }
+    // Those that it stops fail too, later.
+    let failure: { error: unknown } | undefined
+    const runs = indices.map(async (index) => {
+      const end = this.#ends.get(index)
+      try {
+        end?.resolve(await this.#runStage(index, this.#starts.get(index)!, index === last))
+      } catch (error) {
+        failure ??= { error }
+        stop(error)
+        end?.reject(error)
+      }
     })
-    this.#setEnvs(step)
-    await this.#saveLayer(number)
-    const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
-    await this.#log(number, step.type, `${this.#position(number)} done in ${seconds} s`)
+    await Promise.all(runs)
+    if (failure !== undefined) throw failure.error
+    const image = await this.#endOf(last)
+    return 'checkpointId' in image ? image.checkpointId : ''
   }
 
-  /** Starts what the image is to run, and saves it. Returns the checkpoint. */
-  async finish(): Promise<string> {
-    const { outline, orgId, memoryMb } = this.#build
-    const { sandbox } = this.#running
-    const number = outline.steps.length + 1
-    if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
-    await this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
-    // A program that needs more memory fails here, not in each sandbox.
-    if (outline.memory) await this.#context.sandboxes.scaling.scale(orgId, sandbox.id, memoryMb)
-    return await this.#checkpoint(outline.memory ? 'full' : 'disk_only', outline.defaults)
+  readonly #endOf = (index: number): Promise<Origin> => {
+    const end = this.#ends.get(index)
+    if (end === undefined) throw new Error(`stage ${index} does not run`)
+    return end.promise
   }
 
-  #setEnvs(step: Step): void {
-    this.#envs = { ...this.#envs, ...envsOf(step) }
-  }
-
-  async #saveLayer(number: number): Promise<void> {
-    const { orgId, layerHashes } = this.#build
-    const hash = layerHashes[number - 1] ?? ''
-    await this.#context.store.putLayer({ orgId, hash, checkpointId: await this.#checkpoint('disk_only') })
-  }
-
-  /** A layer has the defaults of the origin alone, as other images stand on it too. */
-  async #checkpoint(kind: CheckpointKind, defaults: ManifestOutline['defaults'] = { envs: {} }): Promise<string> {
-    const { orgId, memoryMb } = this.#build
-    const { sandbox, signal } = this.#running
-    signal.throwIfAborted()
-    const { checkpoints } = this.#context.sandboxes
-    const id = newId('cp-')
-    const { envs, cwd, user } = defaults
-    const { cpuCount, diskMb } = startDefaults
-    const sandboxConfig = {
-      ...{ memoryMb, cpuCount, diskMb },
-      envs: { ...sandbox.envs, ...envs },
-      commandDefaults: { ...sandbox.commandDefaults, ...defined({ cwd, user }) },
+  /** Its end is its last layer, or for the image the checkpoint. */
+  async #runStage(index: number, { done, layer }: Start, isImage: boolean): Promise<Origin> {
+    const stage = stageAt(this.#build.stages, index)
+    const { steps } = stage
+    const tellReused = async () => {
+      for (const step of steps.slice(0, done)) await this.#tell(step, `${step.summary}: reused`)
     }
-    await checkpoints.create(orgId, sandbox.id, { id, name: checkpointName(id), kind, owner: 'image', sandboxConfig })
-    const { status, error } = await checkpoints.settled(orgId, id)
-    if (status !== 'ready')
-      throw new ServiceError('unavailable', `the image could not be saved: ${error ?? 'no reason known'}`)
-    return id
-  }
-
-  async #makeFolder(path: string): Promise<void> {
-    const { sandbox, signal } = this.#running
-    signal.throwIfAborted()
-    await this.#context.sandboxes.files.mkdir(this.#build.orgId, sandbox.id, path, asRoot)
-  }
-
-  async #write(path: string, { sha256, bytes }: FileOutline): Promise<void> {
-    const { orgId, key } = this.#build
-    const { sandbox, signal } = this.#running
-    signal.throwIfAborted()
-    const body = this.#context.files.open(key, sha256)
-    await this.#context.sandboxes.files.write(orgId, sandbox.id, path, body, { bytesMax: bytes, ...asRoot })
-  }
-
-  /** Throws `build_failed` unless the program ends with 0. */
-  async #run({ argv, envs, ...shell }: StepCommand, type: string, number: number): Promise<void> {
-    const { limits } = this.#context
-    const [cmd, ...args] = argv
-    const command = { cmd, args, envs: { ...this.#envs, ...envs }, ...shell, timeoutSeconds: limits.stepMs / 1000 }
-    const id = await this.#start({ ...command, internal: true, keep: 'lossless' })
-    const end = await this.#follow(id, 'internal', number, this.#running.signal)
-    if (end.exitCode !== 0) throw failed(number, type, end)
-  }
-
-  async #start(command: StartExec): Promise<string> {
-    const { orgId } = this.#build
-    const { sandbox, signal } = this.#running
-    signal.throwIfAborted()
-    const { id } = await this.#context.sandboxes.exec.start(orgId, sandbox.id, command)
-    return id
-  }
-
-  /** Emits the output of a program until its end. */
-  async #follow(id: string, kind: ProcessKind, number: number, signal: AbortSignal): Promise<ProgramEnd> {
-    const { orgId } = this.#build
-    const { sandbox, emit } = this.#running
-    const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
-    let stderr = ''
-    await using output = await this.#context.sandboxes.exec.attach(orgId, sandbox.id, id, { kind, signal })
-    for await (const event of output) {
-      signal.throwIfAborted()
-      if (event.type === 'exit') return { ...event, stderr }
-      if (event.type !== 'output') continue
-      const data = decoders[event.stream].decode(event.data, { stream: true })
-      if (data !== '') await emit({ event: 'build_output', step: number, stream: event.stream, data })
-      if (event.stream === 'stderr') stderr = `${stderr}${data}`.slice(-outputTailBytes)
-      await output.acknowledge(event.offset + event.data.length)
+    if (!isImage && done === steps.length) {
+      await tellReused()
+      return await this.#originOf(stage, layer)
     }
-    throw new ServiceError('unavailable', 'the sandbox of the build has ended')
-  }
-
-  /** Runs the start command, which goes on, and waits until it is ready. */
-  async #startProcesses(startCommand: string, number: number): Promise<void> {
-    const { limits, sandboxes } = this.#context
-    const { orgId, outline } = this.#build
-    const { sandbox, signal } = this.#running
-    const listening = new Set(await sandboxes.exec.ports(orgId, sandbox.id))
-    await this.#log(number, 'start', startCommand)
-    const cwd = outline.defaults?.cwd ?? sandbox.commandDefaults?.cwd
-    const inFolder = { envs: this.#envs, ...defined({ cwd }) }
-    const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], ...inFolder, ofImage: true })
-    // Close it before memory is saved, which an open connection would delay.
-    const attached = new AbortController()
-    let ended: ProgramEnd | undefined
-    const following = this.#follow(id, 'image', number, AbortSignal.any([signal, attached.signal])).then(
-      (end) => (ended = end),
-      () => undefined,
+    const { signal } = this.#scope
+    return await this.#permits.use(
+      async () => {
+        const origin = await this.#originOf(stage, layer)
+        await using sandbox = await BuildSandbox.start(this.#scope, origin)
+        if (layer === undefined) await stage.prepare?.(sandbox)
+        const reused = done === 0 ? '' : `, the first ${done} reused`
+        const count = `${steps.length} ${steps.length === 1 ? 'step' : 'steps'}`
+        const what = stage.name === undefined ? '' : `${stage.name}: `
+        await this.#scope.emit(logOf(0, 'build', `${what}building ${count}${reused} in ${sandbox.id}`))
+        await tellReused()
+        let end = origin
+        for (const step of steps.slice(done)) end = await this.#runStep(step, sandbox)
+        return isImage ? await this.#finish(sandbox) : end
+      },
+      { signal },
     )
-    const isReady = async (): Promise<boolean> => {
-      if (outline.readyCommand === undefined) {
-        return (await sandboxes.exec.ports(orgId, sandbox.id)).some((port) => !listening.has(port))
-      }
-      const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], ...inFolder, ...asRoot }
-      const { exitCode } = await sandboxes.exec.run(
-        orgId,
-        sandbox.id,
-        { ...ready, timeoutSeconds: readyTimeoutSeconds },
-        { signal },
-      )
-      return exitCode === 0
-    }
-    try {
-      for (const until = Date.now() + limits.stepMs; !(await isReady());) {
-        if (ended !== undefined) throw failed(number, 'start', ended)
-        if (Date.now() > until) {
-          const what = outline.readyCommand === undefined ? 'listens on no new port' : 'is not ready'
-          const message = `the start command ${what} after ${limits.stepMs / 1000} seconds`
-          throw new ServiceError('build_failed', message, { details: { step: number, type: 'start' } })
-        }
-        await sleep(readyPollMs, undefined, { signal })
-      }
-    } finally {
-      attached.abort()
-      await following
-    }
-    await this.#log(number, 'start', 'ready')
   }
 
-  #position(number: number): string {
-    return `[${number}/${this.#build.outline.steps.length}]`
+  async #originOf({ from }: Stage, layer: Origin | undefined): Promise<Origin> {
+    if (layer !== undefined) return layer
+    return 'stage' in from ? await this.#endOf(from.stage) : from
   }
 
-  async #log(step: number, type: string, message: string): Promise<void> {
-    await this.#running.emit(logOf(step, type, message))
+  async #runStep(step: BuildStep, sandbox: BuildSandbox): Promise<Origin> {
+    await this.#tell(step, step.summary)
+    const startedMs = performance.now()
+    await step.run(sandbox, this.#endOf)
+    const made = await sandbox.checkpoint('disk_only')
+    const { outline, orgId } = this.#build
+    // Another stage may begin with the same steps.
+    const replaces = outline.noCache === true && !this.#saved.has(step.hash)
+    this.#saved.add(step.hash)
+    const checkpointId = await this.#context.layers.put(orgId, step.hash, made, replaces)
+    await this.#tell(step, `done in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`)
+    return { checkpointId }
+  }
+
+  /** Starts what the image is to run, and saves it. */
+  async #finish(sandbox: BuildSandbox): Promise<Origin> {
+    const { outline, orgId, memoryMb, stages, complete, defaults } = this.#build
+    const { memory, startCommand, readyCommand } = outline
+    const number = stages.reduce((sum, { steps }) => sum + steps.length, 1)
+    await complete?.(sandbox)
+    if (startCommand !== undefined)
+      await runStartCommand(sandbox, { startCommand, readyCommand, ...defined({ defaults }) }, number)
+    await this.#scope.emit(logOf(number, 'checkpoint', memory ? 'saving files and memory' : 'saving files'))
+    // A program that needs more memory fails here, not in each sandbox.
+    if (memory) await this.#context.sandboxes.scaling.scale(orgId, sandbox.id, memoryMb)
+    return { checkpointId: await sandbox.checkpoint(memory ? 'full' : 'disk_only', defaults) }
+  }
+
+  async #tell({ number, type, position }: BuildStep, message: string): Promise<void> {
+    await this.#scope.emit(logOf(number, type, `${position} ${message}`))
   }
 }
 
-export function logOf(step: number, type: string, message: string): BuildEvent {
-  return { event: 'build_log', step, type, message }
+function stageAt(stages: readonly Stage[], index: number): Stage {
+  const stage = stages[index]
+  if (stage === undefined) throw new Error(`no stage ${index}`)
+  return stage
 }
 
-interface ProgramEnd {
-  exitCode: number
-  timedOut?: boolean
-  /** The end of the standard error output. */
-  stderr: string
-}
-
-function failed(step: number, type: string, { exitCode, timedOut, stderr }: ProgramEnd): ServiceError {
-  const why = timedOut ? 'took too long' : `exited with ${exitCode}`
-  const end = stderr.trim().slice(-stderrInMessage)
-  return new ServiceError('build_failed', `step ${step} (${type}) ${why}${end === '' ? '' : `: ${end}`}`, {
-    details: { step, type, exitCode, stderr },
-  })
-}
-
-export function checkpointName(id: string): string {
-  return `image ${id.slice('cp-'.length)}`
+/** Makes the default folder of commands, which an OCI image may lack. */
+export function folderMaker(cwd: string): (sandbox: BuildSandbox) => Promise<void> {
+  return (sandbox) => sandbox.files.mkdir(sandbox.scope.orgId, sandbox.id, cwd, asRoot)
 }

@@ -1,6 +1,7 @@
 import { isServiceError } from '../errors.ts'
+import { imagesIn, planStages } from './dockerfile-manifest.ts'
 import type { ImageLimits } from './image.ts'
-import { type Manifest, planOf } from './manifest.ts'
+import { type Manifest, type ManifestOutline, planOf } from './manifest.ts'
 
 /** Images that the operator has defined, by name. Each is built when it is first asked for. */
 export type Definitions = ReadonlyMap<string, Manifest>
@@ -8,24 +9,32 @@ export type Definitions = ReadonlyMap<string, Manifest>
 /** The faults of definitions, each with the name of its definition. An unknown base is found only when the image is built. */
 export async function faultsOf(definitions: Definitions, limits: ImageLimits): Promise<string[]> {
   const faults: string[] = []
+  const bases = new Map<string, string[]>()
   for (const [name, manifest] of definitions) {
-    if (standsOnItself(name, definitions)) faults.push(`${name} stands on itself`)
     try {
-      await planOf(manifest, limits)
+      const { outline } = await planOf(manifest, limits)
+      bases.set(name, basesOf(outline))
     } catch (error) {
       if (!isServiceError(error)) throw error
       faults.push(`${name}: ${error.message}`)
     }
   }
+  for (const name of definitions.keys()) if (standsOnItself(name, bases)) faults.push(`${name} stands on itself`)
   return faults
 }
 
-function standsOnItself(name: string, definitions: Definitions): boolean {
+function basesOf(outline: ManifestOutline): string[] {
+  return outline.dockerfile === undefined ? [outline.base] : [...imagesIn(planStages(outline))]
+}
+
+function standsOnItself(name: string, bases: ReadonlyMap<string, readonly string[]>): boolean {
   const seen = new Set<string>()
-  for (let base = definitions.get(name)?.base; base !== undefined; base = definitions.get(base)?.base) {
+  const waiting = [...(bases.get(name) ?? [])]
+  for (let base = waiting.pop(); base !== undefined; base = waiting.pop()) {
     if (base === name) return true
-    if (seen.has(base)) return false
+    if (seen.has(base)) continue
     seen.add(base)
+    waiting.push(...(bases.get(base) ?? []))
   }
   return false
 }

@@ -1,11 +1,14 @@
+import type { ImageConfig } from './config.ts'
 import type { ManifestOutline } from './manifest.ts'
 
 /** A built image. With a name it is a snapshot, which only its owner removes; without one a cache entry. */
 export interface Image {
   id: string
   orgId: string
-  /** Unique in its organisation. */
+  /** `repository` or `repository:tag`, unique in its organisation. The tag `latest` is left out. */
   name?: string
+  /** The name that it takes from the image that has it, at the moment when it is `ready`. */
+  replaces?: string
   /** SHA-256 in hex of what the build depends on. Requests with the same hash get the same files. */
   contentHash: string
   /** Hash of the state after each step, of which the builder keeps a checkpoint. */
@@ -23,6 +26,9 @@ export interface Image {
   failure?: BuildFailure
   /** Present for an OCI image, and for one that was built on one. */
   oci?: OciFacts
+  config?: ImageConfig
+  /** Of its checkpoint; only read, never written. */
+  sizeBytes?: number
   createdAt: Date
   lastUsedAt: Date
 }
@@ -39,6 +45,9 @@ export interface OciFacts {
 export interface BuiltImage {
   checkpointId: string
   oci?: OciFacts
+  /** Of a Dockerfile. */
+  config?: ImageConfig
+  layerHashes?: string[]
 }
 
 export type ImageStatus = 'building' | 'ready' | 'failed'
@@ -49,13 +58,15 @@ export interface BuildFailure {
   /** From 1. */
   step?: number
   type?: string
+  /** Of a Dockerfile. */
+  line?: number
   exitCode?: number
   /** The end of it. */
   stderr?: string
 }
 
 export type ImageChange = Partial<
-  Pick<Image, 'checkpointId' | 'status' | 'isPublic' | 'failure' | 'lastUsedAt' | 'oci'>
+  Pick<Image, 'checkpointId' | 'status' | 'isPublic' | 'failure' | 'lastUsedAt' | 'oci' | 'config' | 'layerHashes'>
 >
 
 /** The state after a step: a disk checkpoint that a later build with the same beginning starts from. */
@@ -83,8 +94,18 @@ export const defaultImageLimits = {
   /** Timeout of each step, and of each wait for a `readyCommand`. */
   stepMs: 300_000,
   builderDiskMb: 10_240,
+  /** What the caches of one organisation hold together. */
+  cacheMb: 10_240,
   /** An image without a name is removed when nobody has started from it for this long. */
   unusedDays: 30,
+  /** Files, folders and links of one context. */
+  contextFilesMax: 100_000,
+  /** The bytes of its files. */
+  contextBytesMax: 5 * 1024 ** 3,
+  /** Contexts of one organisation; the one that was used longest ago goes first. */
+  contextsMax: 200,
+  /** The bytes of all files of its contexts, each counted as 16 KiB at least. */
+  contextsBytesMax: 20 * 1024 ** 3,
 }
 
 export type ImageLimits = typeof defaultImageLimits

@@ -7,8 +7,18 @@ export {
   type ImageLimits,
 } from './image.ts'
 export { boundedArchive } from './archive-upload.ts'
+export type { Context, PackedEntry } from './contexts/context.ts'
 export { type Definitions, faultsOf } from './definitions.ts'
-export { manifestOf } from './dockerfile.ts'
+export type { ImageConfig } from './config.ts'
 export type { Manifest, ManifestOutline } from './manifest.ts'
+export type { ReadableImage } from './names.ts'
 export { type BuildOptions, Images, type ImageRequest, type ImageService, type ImageServiceDeps } from './service.ts'
+export {
+  type Credentials,
+  type RegistryCredential,
+  RegistryCredentials,
+  type RegistryCredentialStore,
+  type RegistryLogin,
+} from './registry-credentials.ts'
+export type { OciArchive } from './oci-archive.ts'
 export { imagesOf, type ImageSelection, type ImageStore } from './store.ts'

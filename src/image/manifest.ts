@@ -4,6 +4,7 @@ import { TimeSlice } from '../lib/async/time-slice.ts'
 import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertEnvs, assertInput, type CommandDefaults } from '../sandbox/index.ts'
+import { assertNoDockerfileParts, outlineOfDockerfile } from './dockerfile-manifest.ts'
 import type { ImageLimits } from './image.ts'
 import {
   assertCommand,
@@ -37,14 +38,28 @@ export interface Manifest {
   /** Of sandboxes from the image. Given for a Dockerfile; else what `env` and `workdir` steps say. */
   defaults?: (CommandDefaults & { envs: Record<string, string> }) | undefined
   /** The template that the manifest was made of. */
-  template?: { tag: string; dockerfile: string } | undefined
+  template?: { tag: string; dockerfile?: string } | undefined
+  /** In place of `base`, `oci` and `steps`: the text of a Dockerfile. */
+  dockerfile?: string | undefined
+  /** Id of the files that it copies. */
+  context?: string | undefined
+  buildArgs?: Record<string, string> | undefined
+  /** The stage to build. Default: the last one. */
+  target?: string | undefined
+  /** Uses no layer of an earlier build. */
+  noCache?: boolean | undefined
+  /** Contents in base64 by id. They are in memory, and nowhere else. */
+  secrets?: Record<string, string> | undefined
 }
 
 /** A manifest without the contents of its files, as records keep it. */
-export interface ManifestOutline extends Omit<Manifest, 'base' | 'steps' | 'name'> {
-  /** Empty for an image that an archive or a registry holds. */
+export interface ManifestOutline extends Omit<Manifest, 'base' | 'steps' | 'name' | 'secrets'> {
+  /** Empty for an image that an archive or a registry holds, or a Dockerfile that begins with `scratch`. */
   base: string
+  /** Empty with a Dockerfile. */
   steps: Step[]
+  /** The ids of the secrets that its build was given. */
+  secrets?: string[]
 }
 
 /** What a build needs. */
@@ -52,6 +67,8 @@ export interface BuildPlan {
   outline: ManifestOutline
   /** The contents of the files, by hash. */
   contents: Map<string, Buffer>
+  /** By id. */
+  secrets: Map<string, Buffer>
 }
 
 /** Length of base64 that is decoded and hashed without yielding: a multiple of four. */
@@ -69,12 +86,14 @@ export async function planOf(
   manifest: Manifest,
   limits: Pick<ImageLimits, 'stepsMax' | 'filesMax'>,
 ): Promise<BuildPlan> {
-  const { base = 'base', steps = [], name: _name, defaults: given, ...rest } = manifest
+  assertCommands(manifest)
+  if (manifest.dockerfile !== undefined) return { ...outlineOfDockerfile(manifest, 'image'), contents: new Map() }
+  assertNoDockerfileParts(manifest, 'image')
+  const { base = 'base', steps = [], name: _name, secrets: _secrets, defaults: given, ...rest } = manifest
   assertInput(steps.length <= limits.stepsMax, 'image.steps', `must be at most ${limits.stepsMax}`)
   const files = steps.map(({ args }) => ('files' in args ? args.files.length : 'content' in args ? 1 : 0))
   const fileCount = files.reduce((sum, count) => sum + count, 0)
   assertInput(fileCount <= limits.filesMax, 'image.steps', `must have at most ${limits.filesMax} files`)
-  assertCommands(rest)
   assertInput(rest.oci === undefined || manifest.base === undefined, 'image.oci', 'is given together with image.base')
   const contents = new Map<string, Buffer>()
   const keep = async (content: string, field: string): Promise<FileOutline> => {
@@ -94,7 +113,7 @@ export async function planOf(
   const origin = rest.oci !== undefined ? '' : builtInNames.has(base) ? 'base' : base
   const defaults = given ?? defaultsOf(outlined)
   assertEnvs(defaults?.envs ?? {}, 'image.steps')
-  return { outline: { ...rest, base: origin, steps: outlined, ...defined({ defaults }) }, contents }
+  return { outline: { ...rest, base: origin, steps: outlined, ...defined({ defaults }) }, contents, secrets: new Map() }
 }
 
 /** `run` in the folder of the last `workdir`. As an argument it is in the hash. */

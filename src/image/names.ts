@@ -1,26 +1,51 @@
-import { ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
+import { withRegistry } from '../lib/image-reference.ts'
 import { listed } from '../lib/listed.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertInput, startDefaults } from '../sandbox/index.ts'
+import type { Contexts } from './contexts.ts'
+import { dockerfileHash, imagesIn, planStages } from './dockerfile-manifest.ts'
 import type { Image } from './image.ts'
 import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
 import type { ImageServiceDeps } from './service.ts'
 import { imagesOf } from './store.ts'
 
-const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$/
+const defaultTag = ':latest'
 
-export function assertName(name: string): void {
+/** The name of a new image as it is stored. Throws `invalid_request`. */
+export function readName(name: string): string {
   assertInput(
     namePattern.test(name),
     'name',
-    'must be 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit',
+    'must be 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit, and after a `:` a tag of such if wanted',
   )
+  return canonicalName(name)
+}
+
+/** A name as it is stored: `tools` for `tools:latest`. */
+export function canonicalName(name: string): string {
+  return name.endsWith(defaultTag) ? name.slice(0, -defaultTag.length) : name
 }
 
 /** Names in an error. */
 const reportedNamesMax = 20
 
-type Context = Pick<ImageServiceDeps, 'store' | 'definitions' | 'operatorOrgId' | 'limits'>
+/** An image that an organisation may read. One that the operator has defined is not built before it is first named. */
+export interface ReadableImage extends Omit<Image, 'status'> {
+  status: Image['status'] | 'defined'
+}
+
+/** A text that changes with its content, and the reference of one that is not here. */
+export interface NameInDockerfile {
+  description: string
+  reference?: string
+}
+
+interface Context extends Pick<ImageServiceDeps, 'store' | 'definitions' | 'operatorOrgId' | 'limits' | 'sandboxes'> {
+  contexts: Pick<Contexts, 'open'>
+}
 
 /** What names of images stand for in an organisation: its own images, then public ones, then those that the operator has defined. */
 export class ImageNames {
@@ -33,12 +58,12 @@ export class ImageNames {
   /** By name or id. */
   async findOwn(orgId: string, nameOrId: string): Promise<Image | undefined> {
     const { store } = this.#context
-    return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
+    return (await store.imageNamed(canonicalName(nameOrId), orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
   /** An image that the organisation may read: its own, a public one by name, or a defined one, which may not be built yet. */
-  async findReadable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.#findVisible(orgId, nameOrId)) ?? (await this.#describeDefined(nameOrId))
+  async findReadable(orgId: string, nameOrId: string): Promise<ReadableImage | undefined> {
+    return (await this.#findVisible(orgId, nameOrId)) ?? (await this.#describeDefined(canonicalName(nameOrId)))
   }
 
   /** An image that sandboxes of the organisation may start from. Throws `conflict` while it is not ready. */
@@ -50,11 +75,12 @@ export class ImageNames {
 
   /** An image of the organisation by name or id, or a public one by name. */
   async #findVisible(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return (await this.findOwn(orgId, nameOrId)) ?? (await this.#context.store.publicImageNamed(nameOrId))
+    const { store } = this.#context
+    return (await this.findOwn(orgId, nameOrId)) ?? (await store.publicImageNamed(canonicalName(nameOrId)))
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
-  async *listUsable(orgId: string): AsyncGenerator<Image> {
+  async *listUsable(orgId: string): AsyncGenerator<ReadableImage> {
     const { store, definitions } = this.#context
     const names = new Set<string | undefined>()
     const named = { isNamed: true }
@@ -74,29 +100,85 @@ export class ImageNames {
   }
 
   /** The error of a start from an image that does not exist, with names of those that do. */
-  async unknown(orgId: string, name: string, cause?: ServiceError): Promise<ServiceError> {
+  async unknown(
+    orgId: string,
+    name: string,
+    { field, cause }: { field: 'snapshot' | 'templateID' | 'dockerfile'; cause?: ServiceError },
+  ): Promise<ServiceError> {
     const names: string[] = [startDefaults.image]
     for await (const image of this.listUsable(orgId)) {
       if (names.push(image.name ?? image.id) > reportedNamesMax) break
     }
-    return new ServiceError('not_found', `no image ${name}; there are ${listed(names, reportedNamesMax)}`, {
-      ...(cause === undefined ? {} : { cause }),
-      details: { field: cause === undefined ? 'snapshot' : 'templateID' },
-    })
+    const message = `no image ${name}; there are ${listed(names, reportedNamesMax)}`
+    return new ServiceError('not_found', message, { cause, details: { field } })
+  }
+
+  /** The error of a request that only the owner of an image may make, or nobody. */
+  async notOwn(orgId: string, nameOrId: string): Promise<ServiceError> {
+    const name = canonicalName(nameOrId)
+    const isShared = (await this.findReadable(orgId, name)) !== undefined
+    const why =
+      name === startDefaults.image
+        ? `: the installed image ${name} belongs to the server, which neither removes nor changes it`
+        : isShared
+          ? ` of this organisation: the server shares ${name}, and only its operator may change it`
+          : ''
+    return new ServiceError('not_found', `no image ${nameOrId}${why}`)
   }
 
   /** The hashes of an image and its layers, of which an OCI image is the first. */
   async hashesOf(orgId: string, outline: ManifestOutline): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
     const { base, oci } = outline
+    if (outline.dockerfile !== undefined) return await this.#hashesOfDockerfile(orgId, outline)
     if (oci === undefined) return await hashesOf(outline, await this.#describeBase(orgId, base))
     const { contentHash, layerHashes } = await hashesOf(outline, `oci ${oci}`)
     return { contentHash, layerHashes: [importHash(oci), ...layerHashes] }
   }
 
+  /** Its layers are known once it is built: they depend on the variables of its bases. */
+  async #hashesOfDockerfile(
+    orgId: string,
+    outline: ManifestOutline,
+  ): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
+    const images = new Map<string, string>()
+    for (const name of imagesIn(planStages(outline))) images.set(name, (await this.meaningOf(orgId, name)).description)
+    const contextDigest = await this.#digestOfContext(orgId, outline.context)
+    const contentHash = dockerfileHash(outline, { images, ...defined({ contextDigest }) })
+    return { contentHash, layerHashes: [] }
+  }
+
+  async #digestOfContext(orgId: string, id: string | undefined): Promise<string | undefined> {
+    if (id === undefined) return undefined
+    using context = await this.#context.contexts.open(orgId, id)
+    return context.digest
+  }
+
+  /**
+   * What a name in a Dockerfile stands for: an image that is here, or one of a registry. Throws `conflict` for one that is not ready, `not_found`
+   * for one that can be neither.
+   */
+  async meaningOf(orgId: string, name: string): Promise<NameInDockerfile> {
+    const { definitions, sandboxes } = this.#context
+    const isHere =
+      name === startDefaults.image ||
+      definitions.has(canonicalName(name)) ||
+      (await this.#findVisible(orgId, name)) !== undefined
+    if (isHere) return { description: await this.#describeBase(orgId, name) }
+    const reference = withRegistry(name)
+    try {
+      sandboxes.checkpoints.assertImportable(reference)
+    } catch (error) {
+      if (!isServiceError(error)) throw error
+      throw await this.unknown(orgId, name, { field: 'dockerfile', cause: error })
+    }
+    return { description: `oci ${reference}`, reference }
+  }
+
   /** A text that changes with the content of the base. */
-  async #describeBase(orgId: string, base: string): Promise<string> {
+  async #describeBase(orgId: string, given: string): Promise<string> {
+    const base = canonicalName(given)
     const { definitions, operatorOrgId, limits } = this.#context
-    const image = base === 'base' ? undefined : await this.findUsable(orgId, base)
+    const image = base === startDefaults.image ? undefined : await this.findUsable(orgId, base)
     if (image !== undefined) return `${base} ${image.contentHash}`
     const manifest = definitions.get(base)
     if (manifest === undefined) return base
@@ -105,24 +187,28 @@ export class ImageNames {
     return `${base} ${contentHash}`
   }
 
-  /** The newest image of a definition's content; before the first build, one that only looks `ready`, since a request builds it. */
-  async #describeDefined(name: string): Promise<Image | undefined> {
+  /** The newest image of a definition's content, or what is known before its first build. */
+  async #describeDefined(name: string): Promise<ReadableImage | undefined> {
     const { definitions, operatorOrgId, store, limits } = this.#context
     const manifest = definitions.get(name)
     if (manifest === undefined) return undefined
     const orgId = await operatorOrgId()
     const { outline } = await planOf(manifest, limits)
-    const hashes = await this.hashesOf(orgId, outline)
+    // One whose base is not there is told when it is named.
+    const hashes = await this.hashesOf(orgId, outline).catch((error: unknown) => {
+      if (!isServiceError(error)) throw error
+      return { contentHash: '', layerHashes: [] }
+    })
     const [row] = await store.imagesOf(hashes.contentHash, orgId)
     const image = row ?? newImage(orgId, { ...hashes, id: name, manifest: outline, isDetached: true })
-    return { ...image, name, isPublic: true, status: row?.status ?? 'ready' }
+    return { ...image, name, isPublic: true, status: row?.status ?? 'defined' }
   }
 }
 
 /** A row that is `building`. */
 export function newImage(
   orgId: string,
-  given: Pick<Image, 'id' | 'name' | 'contentHash' | 'layerHashes' | 'manifest' | 'isDetached'>,
+  given: Pick<Image, 'id' | 'name' | 'replaces' | 'contentHash' | 'layerHashes' | 'manifest' | 'isDetached'>,
 ): Image {
   const now = new Date()
   const memoryMb = given.manifest.runtimeMemoryMB ?? startDefaults.memoryMb

@@ -3,12 +3,21 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { ImageSource } from '../sandbox/index.ts'
-import { keyOf } from './build-files.ts'
+import { type BuildFiles, keyOf } from './build-files.ts'
 import type { BuildLogs, Emit } from './build-logs.ts'
-import { buildImage, type BuilderContext, checkpointName, logOf, type Origin, readyCheckpoint } from './builder.ts'
+import { checkpointName, logOf } from './build-sandbox.ts'
+import type { BuildSecrets } from './build-secrets.ts'
+import { type Build, buildImage, type BuilderContext, folderMaker, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
+import type { Contexts } from './contexts.ts'
+import { prepareDockerfile } from './dockerfile-build.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from './image.ts'
+import type { Publications } from './publications.ts'
 import type { Removal } from './removal.ts'
+import type { ImageServiceDeps } from './service.ts'
+import type { Stage } from './stage.ts'
+import { stepsOf } from './step-stage.ts'
+import type { Bases } from './usable-images.ts'
 
 const buildsOfAll = 8
 /** Archives received and images fetched at a time, for each organisation. They hold no permit of a build. */
@@ -26,11 +35,19 @@ interface Wait {
   over: PromiseWithResolvers<void>
 }
 
-interface RecordedBuildsContext extends BuilderContext {
+interface BuildInputs {
+  source: ArchiveSource | undefined
+  secrets: ReadonlyMap<string, Buffer> | undefined
+}
+
+interface RecordedBuildsContext extends BuilderContext, Pick<ImageServiceDeps, 'store' | 'registryCredentials'> {
+  files: BuildFiles
+  contexts: Pick<Contexts, 'open'>
+  secrets: BuildSecrets
   logs: BuildLogs
+  publications: Publications
   removal: Removal
-  /** What the build of an image on this base begins with. */
-  originOf: (orgId: string, base: string, follower: Follower) => Promise<Origin>
+  bases: Bases
 }
 
 /** Runs builds and writes their ends to the rows of images. Rows with the same content share one build (`Builds`). */
@@ -101,7 +118,7 @@ export class RecordedBuilds {
 
   /** Waits for the build of an image and records its end. An abort deletes the image; a detached one stays for the next start. */
   async finish(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
-    const { store, removal, log } = this.#context
+    const { store, publications, removal, log } = this.#context
     const { id, orgId, isDetached } = image
     const key = keyOf(image)
     const wait: Wait = this.#waits.get(id) ?? {
@@ -114,6 +131,7 @@ export class RecordedBuilds {
     wait.requests += 1
     const { cancel } = wait
     const given = signal === undefined ? cancel.signal : AbortSignal.any([signal, cancel.signal])
+    const secrets = this.#context.secrets.get(id)
     try {
       const build = (tell: (event: BuildEvent) => void, ended: AbortSignal) =>
         this.#context.logs.record(key, (note) => {
@@ -121,12 +139,13 @@ export class RecordedBuilds {
             tell(event)
             return note(event)
           }
-          return this.#build(image, source, emit, ended)
+          return this.#build(image, { source, secrets }, emit, ended)
         })
       const follower = { ...defined({ onEvent }), signal: given }
-      const { checkpointId, oci } = await this.#builds.join(key, build, follower)
-      const change = { status: 'ready', checkpointId, lastUsedAt: new Date(), ...defined({ oci }) } as const
-      const ready = await store.updateImage(id, change)
+      const built = await this.#builds.join(key, build, follower)
+      const { checkpointId } = built
+      const change = { ...built, status: 'ready', lastUsedAt: new Date() } as const
+      const ready = await publications.record(image, change)
       if (ready !== undefined) return ready
       await removal.removeCheckpoints([{ id: checkpointId, orgId }])
       throw new ServiceError('conflict', `image ${image.name ?? id} was deleted`)
@@ -143,27 +162,54 @@ export class RecordedBuilds {
       wait.requests -= 1
       if (wait.requests === 0) {
         this.#waits.delete(id)
+        this.#context.secrets.delete(id)
         wait.over.resolve()
       }
     }
   }
 
-  async #build(image: Image, source: ArchiveSource | undefined, emit: Emit, signal: AbortSignal): Promise<BuiltImage> {
+  async #build(image: Image, { source, secrets }: BuildInputs, emit: Emit, signal: AbortSignal): Promise<BuiltImage> {
     const { orgId, manifest: outline, layerHashes, memoryMb } = image
+    if (outline.dockerfile !== undefined) return await this.#buildDockerfile(image, secrets, emit, signal)
     const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
-    const from = source ?? reference ?? (await this.#context.originOf(orgId, outline.base, { signal }))
+    const from = source ?? reference ?? (await this.#context.bases.originOf(orgId, outline.base, { signal }))
     const permit = { key: orgId, signal }
-    const build = { orgId, outline, memoryMb, key: keyOf(image) }
-    if ('image' in from || 'checkpointId' in from) {
-      const onOrigin = { ...build, layerHashes, origin: from }
-      const work = () => buildImage(this.#context, onOrigin, emit, signal)
-      return { checkpointId: await this.#semaphore.use(work, permit) }
+    const files = { files: this.#context.files, key: keyOf(image) }
+    const { defaults } = outline
+    const build = (hashes: readonly string[], stage: Omit<Stage, 'steps'>) => {
+      const stages = [{ ...stage, steps: stepsOf(outline, hashes, files) }]
+      const work = () => this.#run({ orgId, outline, memoryMb, stages, ...defined({ defaults }) }, emit, signal)
+      return this.#semaphore.use(work, permit)
     }
+    if ('image' in from || 'checkpointId' in from) return { checkpointId: await build(layerHashes, { from }) }
     const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#import(image, from, emit, signal), permit)
     if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
-    const onImport = { ...build, layerHashes: layerHashes.slice(1), origin: { checkpointId }, ...defined({ cwd }) }
-    const work = () => buildImage(this.#context, onImport, emit, signal)
-    return { checkpointId: await this.#semaphore.use(work, permit), oci }
+    const prepare = cwd === undefined ? undefined : folderMaker(cwd)
+    const stage = { from: { checkpointId }, ...defined({ prepare }) }
+    return { checkpointId: await build(layerHashes.slice(1), stage), oci }
+  }
+
+  async #run(build: Build, emit: Emit, signal: AbortSignal): Promise<string> {
+    const context = this.#context
+    return await context.layers.use(build.orgId, () => buildImage(context, build, emit, signal))
+  }
+
+  async #buildDockerfile(
+    image: Image,
+    secrets: ReadonlyMap<string, Buffer> | undefined,
+    emit: Emit,
+    signal: AbortSignal,
+  ): Promise<BuiltImage> {
+    const { contexts, bases, store } = this.#context
+    const { orgId, contentHash, manifest: outline, memoryMb } = image
+    using context = outline.context === undefined ? undefined : await contexts.open(orgId, outline.context)
+    const { config, ...build } = await prepareDockerfile(image, { context, secrets, bases, emit, signal })
+    // Before they are looked up: what a row names stays.
+    const layerHashes = build.stages.flatMap(({ steps }) => steps.map(({ hash }) => hash))
+    await store.addLayerHashes(orgId, contentHash, layerHashes)
+    const work = () => this.#run({ orgId, outline, memoryMb, ...build }, emit, signal)
+    const checkpointId = await this.#semaphore.use(work, { key: orgId, signal })
+    return { checkpointId, config, layerHashes }
   }
 
   /** The checkpoint of an OCI image, which is the first layer of an image on it. */
@@ -184,11 +230,10 @@ export class RecordedBuilds {
     }
     await emit(logOf(0, 'import', 'reference' in source ? `fetching ${source.reference}` : 'reading the archive'))
     const id = newId('cp-')
-    const { digest, config } = await sandboxes.checkpoints.import(
-      orgId,
-      { id, name: checkpointName(id), source },
-      signal,
-    )
+    const { registryCredentials } = this.#context
+    const from = 'reference' in source ? await registryCredentials.withCredentials(orgId, source.reference) : source
+    const input = { id, name: checkpointName(id), source: from }
+    const { digest, config } = await sandboxes.checkpoints.import(orgId, input, signal)
     await store.putLayer({ orgId, hash, checkpointId: id })
     await emit(logOf(0, 'import', `image ${digest}`))
     const { entrypoint, cmd, cwd } = config
@@ -198,6 +243,6 @@ export class RecordedBuilds {
 
 function failureOf(error: unknown): BuildFailure {
   if (!(error instanceof ServiceError)) return { message: 'the server failed' }
-  const { step, type, exitCode, stderr } = error.details as Partial<BuildFailure>
-  return { message: error.message, ...defined({ step, type, exitCode, stderr }) }
+  const { step, type, line, exitCode, stderr } = error.details as Partial<BuildFailure>
+  return { message: error.message, ...defined({ step, type, line, exitCode, stderr }) }
 }

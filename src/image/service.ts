@@ -1,29 +1,40 @@
-import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { SandboxLimits, SandboxService, StartedSandbox, StartFromCheckpoint } from '../sandbox/index.ts'
+import type { OciArchive } from './oci-archive.ts'
 import { ArchiveUploads } from './archive-upload.ts'
 import { BuildFiles, keyOf } from './build-files.ts'
 import { BuildLogs } from './build-logs.ts'
-import { logOf, type Origin, readyCheckpoint } from './builder.ts'
+import { logOf } from './build-sandbox.ts'
+import type { BuildSecrets } from './build-secrets.ts'
 import type { Follower } from './builds.ts'
+import { type ContextDeps, Contexts } from './contexts.ts'
 import type { Definitions } from './definitions.ts'
 import type { Image, ImageLimits } from './image.ts'
+import { Layers } from './layers.ts'
 import type { Manifest } from './manifest.ts'
-import { assertName, ImageNames, importHash, newImage, notReady } from './names.ts'
+import { ImageExports } from './exports.ts'
+import { canonicalName, ImageNames, importHash, newImage, type ReadableImage, readName } from './names.ts'
+import { Publications } from './publications.ts'
 import { RecordedBuilds } from './recorded-builds.ts'
+import type { RegistryCredentials } from './registry-credentials.ts'
 import { Removal } from './removal.ts'
 import { ImageRows } from './rows.ts'
 import { imagesOf, type ImageStore } from './store.ts'
+import { type Bases, UsableImages } from './usable-images.ts'
 
-export interface ImageServiceDeps {
+export interface ImageServiceDeps extends ContextDeps {
   store: ImageStore
   sandboxes: SandboxService
+  registryCredentials: RegistryCredentials
   /** The folder for files of builds under way; made if absent. */
   dir: string
+  /** The folder for files of exports under way; made if absent. */
+  exportDir: string
   /** The folder for logs of builds; made if absent. */
   logDir: string
   limits: ImageLimits
@@ -36,15 +47,17 @@ export interface ImageServiceDeps {
   log: Log
 }
 
-export type BuildOptions = CreateOptions & Follower
+export interface NameOptions {
+  /** Gives a name that is taken to the new image, once it is ready. Until then it means the old one. */
+  replace?: boolean
+}
+
+export type BuildOptions = CreateOptions & Follower & NameOptions
 
 /** What a sandbox starts from, as a client names it. */
 export type ImageRequest = { image: Manifest } | { snapshot: string }
 
 export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused' | 'removeOldLogs'>
-
-/** A start from an image is recorded at most once in this time. */
-const usedEveryMs = 60_000
 
 /**
  * Images of an organisation: built once for each content, kept as checkpoints. `rows.ts` finds or makes the row of
@@ -52,33 +65,55 @@ const usedEveryMs = 60_000
  */
 export class Images {
   readonly uploads: ArchiveUploads
+  readonly registries: RegistryCredentials
+  readonly contexts: Contexts
   readonly #deps: ImageServiceDeps
   readonly #files: BuildFiles
   readonly #logs: BuildLogs
   readonly #names: ImageNames
   readonly #rows: ImageRows
   readonly #recorded: RecordedBuilds
+  readonly #usable: UsableImages
+  readonly #exports: ImageExports
+  readonly #publications: Publications
   readonly #removal: Removal
 
   constructor(deps: ImageServiceDeps) {
     this.#deps = deps
+    this.registries = deps.registryCredentials
     this.uploads = new ArchiveUploads(deps.signingSecret)
+    this.contexts = new Contexts(deps)
     const files = new BuildFiles(deps.dir)
     const logs = new BuildLogs(deps.logDir, deps.log)
     const locks = new KeyedMutex()
+    this.#exports = new ImageExports(deps)
     this.#files = files
     this.#logs = logs
-    this.#names = new ImageNames(deps)
+    const { contexts } = this
+    this.#names = new ImageNames({ ...deps, contexts })
     this.#removal = new Removal({ ...deps, locks, logs })
-    this.#rows = new ImageRows({ ...deps, names: this.#names, files, logs, locks })
-    const originOf = this.#findOrigin.bind(this)
-    this.#recorded = new RecordedBuilds({ ...deps, files, logs, removal: this.#removal, originOf })
+    const publications = new Publications(deps)
+    const secrets: BuildSecrets = new Map()
+    this.#publications = publications
+    this.#rows = new ImageRows({ ...deps, names: this.#names, files, logs, locks, publications, secrets })
+    const bases: Bases = {
+      originOf: (...args) => this.#usable.originOf(...args),
+      findBase: (...args) => this.#usable.findBase(...args),
+    }
+    const { names, rows, removal } = { names: this.#names, rows: this.#rows, removal: this.#removal }
+    const layers = new Layers({ ...deps, removal })
+    this.#recorded = new RecordedBuilds({
+      ...{ ...deps, contexts, files, layers, logs, secrets, publications, removal, bases },
+    })
+    const follow = this.follow.bind(this)
+    this.#usable = new UsableImages({ ...deps, names, rows, recorded: this.#recorded, follow })
   }
 
   /** Removes what a crash has left, and goes on with detached builds. Call after the start of the sandbox service. */
   async start(): Promise<void> {
     const { store, log } = this.#deps
     const building = await store.imagesIn('building')
+    await this.contexts.start()
     await this.#removal.removeBuildSandboxes()
     const detached = building.filter((image) => image.isDetached)
     for (const image of building) if (!image.isDetached) await store.deleteImage(image.id)
@@ -86,7 +121,8 @@ export class Images {
     await this.#files.keepOnly(keys)
     await this.#logs.keepRunning(keys)
     await this.#removal.removeUnknown()
-    await this.#settlePublications()
+    await this.#exports.removeDrafts()
+    await this.#publications.settle()
     for (const image of detached) {
       log.info({ imageId: image.id }, 'the build of an image goes on')
       this.#recorded.detach(image)
@@ -111,14 +147,18 @@ export class Images {
 
   /** Builds an image under a name and waits for its end. Throws `conflict` for a taken name, `build_failed`, `invalid_request`. */
   async create(orgId: string, name: string, manifest: Manifest, options: BuildOptions = {}): Promise<Image> {
-    assertName(name)
-    return await this.#recorded.track(this.#obtainBuilt(orgId, manifest, options, name))
+    return await this.#recorded.track(this.#usable.obtainBuilt(orgId, manifest, options, readName(name)))
   }
 
   /** Builds in the background: returns an image that is `building`. */
-  async createDetached(orgId: string, name: string, manifest: Manifest, options: CreateOptions = {}): Promise<Image> {
-    assertName(name)
-    const image = await this.#rows.findOrInsert(orgId, manifest, { name, isDetached: true, ...options })
+  async createDetached(
+    orgId: string,
+    name: string,
+    manifest: Manifest,
+    options: CreateOptions & NameOptions = {},
+  ): Promise<Image> {
+    const row = { name: readName(name), isDetached: true, ...options }
+    const image = await this.#rows.findOrInsert(orgId, manifest, row)
     if (image.status === 'building') this.#recorded.detach(image)
     return image
   }
@@ -128,15 +168,48 @@ export class Images {
     orgId: string,
     name: string,
     archive: AsyncIterable<Uint8Array>,
-    options: Omit<BuildOptions, 'creation'> = {},
+    { replace = false, ...options }: Omit<BuildOptions, 'creation'> = {},
   ): Promise<Image> {
-    assertName(name)
+    const wanted = readName(name)
     const id = newId('img-')
     const hash = importHash(id)
     const manifest = { base: '', steps: [] }
-    const image = newImage(orgId, { id, name, contentHash: hash, layerHashes: [hash], manifest, isDetached: false })
-    await this.#rows.insert({ ...image, name })
+    const draft = newImage(orgId, { id, contentHash: hash, layerHashes: [hash], manifest, isDetached: false })
+    const image = await this.#rows.insert(draft, wanted, replace)
     return await this.#recorded.track(this.#recorded.finish(image, options, { archive }))
+  }
+
+  /**
+   * Gives an image another name, such as `tools:3`. Removing one leaves the other. Throws `conflict` for a name that is taken, without `replace`,
+   * and while the image is not ready.
+   */
+  async tag(orgId: string, nameOrId: string, name: string, { replace = false }: NameOptions = {}): Promise<Image> {
+    const wanted = readName(name)
+    const image = await this.get(orgId, nameOrId)
+    return image.name === wanted ? image : await this.#rows.tag(image, wanted, replace)
+  }
+
+  /** Passes an OCI archive of an image on, see `ImageExports`. */
+  async export<Result>(
+    orgId: string,
+    nameOrId: string,
+    send: (archive: OciArchive) => Promise<Result>,
+    signal: AbortSignal,
+  ): Promise<Result> {
+    const image = await this.get(orgId, nameOrId)
+    return await this.#recorded.track(this.#exports.export(image, send, signal))
+  }
+
+  /**
+   * Sends an image to a registry, with the credentials of the organisation alone, and returns the digest that it has there. Throws
+   * `invalid_request` for a reference that is wrong or not allowed, and `unavailable` when the registry does not answer.
+   */
+  async push(orgId: string, nameOrId: string, reference: string, signal: AbortSignal): Promise<{ digest: string }> {
+    const { checkpoints } = this.#deps.sandboxes
+    checkpoints.assertImportable(reference, 'reference')
+    const target = await this.registries.withCredentials(orgId, reference)
+    const send = (archive: OciArchive) => checkpoints.push(archive.content(), target, signal)
+    return await this.export(orgId, nameOrId, send, signal)
   }
 
   /** All images of an organisation, or those with a name, newest first, read page by page. */
@@ -147,19 +220,19 @@ export class Images {
   /** By name or id. Throws `not_found`. */
   async get(orgId: string, nameOrId: string): Promise<Image> {
     const image = await this.#names.findOwn(orgId, nameOrId)
-    if (image === undefined) throw noImage(nameOrId)
+    if (image === undefined) throw await this.#names.notOwn(orgId, nameOrId)
     return image
   }
 
   /** By name or id; of another organisation only a published image, by name. */
-  async getReadable(orgId: string, nameOrId: string): Promise<Image> {
+  async getReadable(orgId: string, nameOrId: string): Promise<ReadableImage> {
     const image = await this.#names.findReadable(orgId, nameOrId)
-    if (image === undefined) throw noImage(nameOrId)
+    if (image === undefined) throw new ServiceError('not_found', `no image ${nameOrId}`)
     return image
   }
 
   /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
-  listUsable(orgId: string): AsyncIterable<Image> {
+  listUsable(orgId: string): AsyncIterable<ReadableImage> {
     return this.#names.listUsable(orgId)
   }
 
@@ -197,17 +270,8 @@ export class Images {
 
   /** Throws `forbidden` unless the organisation is the operator's. */
   async publish(orgId: string, nameOrId: string, isPublic: boolean): Promise<Image> {
-    const { store, operatorOrgId } = this.#deps
-    if ((await operatorOrgId()) !== orgId) {
-      throw new ServiceError('forbidden', "only the operator's own organisation may publish")
-    }
-    const image = await this.get(orgId, nameOrId)
-    if (image.checkpointId === undefined) throw notReady(image)
-    // In this order a crash in between leaves a public image without a public checkpoint, which `start` makes private.
-    const record = async () => (await store.updateImage(image.id, { isPublic })) ?? image
-    const published = isPublic ? await record() : undefined
-    await this.#deps.sandboxes.checkpoints.publish(orgId, image.checkpointId, isPublic)
-    return published ?? (await record())
+    await this.#publications.assertAllowed(orgId)
+    return await this.#publications.set(await this.get(orgId, nameOrId), isPublic)
   }
 
   /** The checkpoint of an image, for its patches. Throws `not_found` also while there is none. */
@@ -247,16 +311,15 @@ export class Images {
   /** An image that is `ready`. Throws `not_found` for an unknown name, `conflict` while it is not ready, and what a build throws. */
   async obtain(orgId: string, request: ImageRequest, options: Omit<BuildOptions, 'creation'> = {}): Promise<Image> {
     if ('image' in request) {
-      const { name } = request.image
-      if (name !== undefined) assertName(name)
+      const name = request.image.name === undefined ? undefined : readName(request.image.name)
       const { signal, onEvent } = options
       return await this.#recorded.track(
-        this.#obtainBuilt(orgId, request.image, { ...defined({ signal, onEvent }), isShared: true }, name),
+        this.#usable.obtainBuilt(orgId, request.image, { ...defined({ signal, onEvent }), isShared: true }, name),
       )
     }
     options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${request.snapshot}`))
-    const image = await this.#findUsable(orgId, request.snapshot, options)
-    if (image === undefined) throw await this.#names.unknown(orgId, request.snapshot)
+    const image = await this.#usable.find(orgId, request.snapshot, options)
+    if (image === undefined) throw await this.#names.unknown(orgId, request.snapshot, { field: 'snapshot' })
     return image
   }
 
@@ -272,11 +335,13 @@ export class Images {
   ): Promise<StartedSandbox> {
     const image = await this.findNamed(orgId, nameOrId, defined({ signal }))
     if (image !== undefined) return await this.startFrom(orgId, image, input, defined({ creation }))
+    const installed = canonicalName(nameOrId)
+    if (installed.includes(':')) throw await this.#names.unknown(orgId, nameOrId, { field: 'templateID' })
     try {
-      return await this.#deps.sandboxes.create(orgId, { ...input, image: nameOrId }, defined({ creation }))
+      return await this.#deps.sandboxes.create(orgId, { ...input, image: installed }, defined({ creation }))
     } catch (error) {
       const isUnknown = isServiceError(error, 'not_found') && error.details['field'] === 'templateID'
-      throw isUnknown ? await this.#names.unknown(orgId, nameOrId, error) : error
+      throw isUnknown ? await this.#names.unknown(orgId, nameOrId, { field: 'templateID', cause: error }) : error
     }
   }
 
@@ -285,83 +350,8 @@ export class Images {
    * Installed images have other names.
    */
   async findNamed(orgId: string, nameOrId: string, { signal }: BuildOptions = {}): Promise<Image | undefined> {
-    return nameOrId === 'base' ? undefined : await this.#findUsable(orgId, nameOrId, defined({ signal }))
+    return canonicalName(nameOrId) === 'base'
+      ? undefined
+      : await this.#usable.find(orgId, nameOrId, defined({ signal }))
   }
-
-  /** Makes public images private whose checkpoint is private: a crash has cut off `publish`. */
-  async #settlePublications(): Promise<void> {
-    const { store, sandboxes, log } = this.#deps
-    for await (const { id, orgId, checkpointId = '' } of imagesOf(store, {})) {
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, checkpointId).catch(ignoreNotFound)
-      if (checkpoint === undefined || checkpoint.isPublic) continue
-      await store.updateImage(id, { isPublic: false })
-      log.warn({ imageId: id }, 'an image was public without its checkpoint, and is not any more')
-    }
-  }
-
-  async #findUsable(orgId: string, nameOrId: string, { signal, onEvent }: Follower): Promise<Image | undefined> {
-    const image =
-      (await this.#names.findUsable(orgId, nameOrId)) ??
-      (await this.#buildDefined(nameOrId, defined({ signal, onEvent })))
-    if (image !== undefined) await this.#touch(image)
-    return image
-  }
-
-  /**
-   * The image of a definition: one without a name of the operator's organisation, so that a changed definition is another one. Its build goes on
-   * when the client leaves. Throws `build_failed`.
-   */
-  async #buildDefined(name: string, follower: Follower): Promise<Image | undefined> {
-    const { definitions, operatorOrgId, sandboxes } = this.#deps
-    const manifest = definitions.get(name)
-    if (manifest === undefined) return undefined
-    const orgId = await operatorOrgId()
-    let image = await this.#rows.findOrInsert(orgId, manifest, { isDetached: true })
-    if (image.status === 'building') {
-      this.#recorded.detach(image)
-      image = await this.follow(orgId, image.id, follower).catch((error: unknown) => {
-        if (!isServiceError(error, 'build_failed')) throw error
-        throw new ServiceError('build_failed', `image ${name}: ${error.message}`, { details: error.details })
-      })
-    }
-    const { checkpointId = '' } = image
-    const checkpoint = await readyCheckpoint(sandboxes, orgId, checkpointId)
-    if (checkpoint !== undefined && !checkpoint.isPublic) await sandboxes.checkpoints.publish(orgId, checkpointId, true)
-    return image
-  }
-
-  async #obtainBuilt(
-    orgId: string,
-    manifest: Manifest,
-    { isShared = false, ...options }: BuildOptions & { isShared?: boolean },
-    name?: string,
-  ): Promise<Image> {
-    const { signal, onEvent, creation } = options
-    const row = { isDetached: false, isShared, ...defined({ name, creation }) }
-    const image = await this.#rows.findOrInsert(orgId, manifest, row)
-    if (image.status === 'ready') {
-      onEvent?.(logOf(0, 'cache_hit', `image ${image.contentHash.slice(0, 12)} is there`))
-      await this.#touch(image)
-      return image
-    }
-    return await this.#recorded.finish(image, defined({ signal, onEvent }))
-  }
-
-  /** What a build begins with. A defined base is built first, before this build takes a permit: the base needs one itself. */
-  async #findOrigin(orgId: string, base: string, follower: Follower): Promise<Origin> {
-    const image =
-      base === 'base'
-        ? undefined
-        : ((await this.#names.findUsable(orgId, base)) ?? (await this.#buildDefined(base, follower)))
-    return image?.checkpointId === undefined ? { image: base } : { checkpointId: image.checkpointId }
-  }
-
-  async #touch(image: Image): Promise<void> {
-    if (Date.now() - image.lastUsedAt.getTime() < usedEveryMs) return
-    await this.#deps.store.updateImage(image.id, { lastUsedAt: new Date() })
-  }
-}
-
-function noImage(name: string): ServiceError {
-  return new ServiceError('not_found', `no image ${name}`)
 }

@@ -1,7 +1,9 @@
 import { posix } from 'node:path'
+import { ignoreNotFound, isServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import type { ImageStep } from '../protocol/http/images.ts'
 import { assertEnvs, assertInput, assertPath } from '../sandbox/index.ts'
+import { asRoot, type BuildSandbox } from './build-sandbox.ts'
 
 type WireArgs = { [One in ImageStep as One['type']]: One['args'] }
 
@@ -243,6 +245,20 @@ while test $# -gt 0; do
   fi
   shift 2
 done`
+
+/** Writes the variables of an image where programs find them that begin without those of a sandbox. Needs a shell; an image without one has no such programs. */
+export async function writeVariables(sandbox: BuildSandbox, variables: Record<string, string>): Promise<void> {
+  // Neither `/etc/environment` nor a line of `export` can hold a value of several lines.
+  const vars = Object.entries(variables).filter(([, value]) => !/[\n\r]/.test(value))
+  const { scope, id, files } = sandbox
+  const shell = await files.stat(scope.orgId, id, '/bin/sh', asRoot).catch(ignoreNotFound)
+  if (vars.length === 0 || shell === undefined) return
+  const argv: StepCommand['argv'] = ['/bin/sh', '-c', keepVariables, 'env', ...vars.flat()]
+  // A shell without the usual programs beside it is no reason to have no image.
+  await sandbox.run({ argv }, { number: 0, type: 'env' }).catch((error: unknown) => {
+    if (!isServiceError(error, 'build_failed')) throw error
+  })
+}
 
 /** A text for `sh -c`. Throws `invalid_request`. */
 export function assertCommand(command: string, field: string): void {

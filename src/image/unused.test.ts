@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import type { SandboxService } from '../sandbox/index.ts'
 import type { ImageChange } from './image.ts'
+import type { RegistryCredentials } from './registry-credentials.ts'
 import { defaultImageLimits, type Image, Images, type ImageStore } from './index.ts'
 
 const dayMs = 24 * 3_600_000
@@ -57,8 +58,12 @@ test('unused images: one without a name goes with its checkpoint thirty days aft
   const images = new Images({
     store: rows.store,
     sandboxes: rows.sandboxes,
+    registryCredentials: {} as RegistryCredentials,
     dir: join(tmpdir(), 'atoll-no-builds'),
+    exportDir: join(tmpdir(), 'atoll-no-exports'),
     logDir: join(tmpdir(), 'atoll-no-logs'),
+    contextDir: join(tmpdir(), 'atoll-no-contexts'),
+    assertDiskTakesData: ignore,
     limits: defaultImageLimits,
     sandboxLimits: { memoryMbMin: 128, memoryMbMax: 4096 },
     signingSecret: 'secret',

@@ -9,6 +9,7 @@ export const idPrefixes = [
   'sb-build-',
   'cp-',
   'img-',
+  'ctx-',
   'pa-',
   'pv-',
   'es-',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { parseImageReference } from './image-reference.ts'
+import { parseImageReference, withRegistry } from './image-reference.ts'
 
 const digest = `sha256:${'0a'.repeat(32)}`
 
@@ -25,4 +25,17 @@ test('image reference: what names no registry, is a path or has another form is 
   const more = ['r.io/a@', 'r.io/a@sha256:0a', `r.io/a@${digest}@${digest}`, 'r.io/../a', 'r.io/a b', 'user@r.io/a']
   const odd = ['-r.io/a', 'r.io:123456/a', 'r.io/a:.x', 'oci:/etc:x', 'dir:/etc', `r.io/${'a'.repeat(512)}`, 'r.io/a\n']
   for (const text of [...wrong, ...more, ...odd]) assert.equal(parseImageReference(text), undefined, text)
+})
+
+test('image reference: one without a registry is of Docker Hub', () => {
+  const full: Record<string, string> = {
+    'python:3.12': 'docker.io/library/python:3.12',
+    'team/tools': 'docker.io/team/tools',
+    'docker.io/python': 'docker.io/python',
+    'ghcr.io/team/tools:1': 'ghcr.io/team/tools:1',
+    'localhost/tools': 'localhost/tools',
+    'localhost:5000/tools:1': 'localhost:5000/tools:1',
+    'python@sha256:ab': 'docker.io/library/python@sha256:ab',
+  }
+  for (const [short, reference] of Object.entries(full)) assert.equal(withRegistry(short), reference)
 })

@@ -34,3 +34,11 @@ export function parseImageReference(text: string): ImageReference | undefined {
   if (digest !== undefined) return { ...named, ...(tag === undefined ? {} : { tag }), digest }
   return { ...named, tag: tag ?? 'latest' }
 }
+
+/** What `docker pull` takes, as a reference with its registry: `python:3.12` is `docker.io/library/python:3.12`. */
+export function withRegistry(reference: string): string {
+  const [first = '', ...rest] = reference.split('/')
+  const isRegistry = rest.length > 0 && (/[.:]/.test(first) || first === 'localhost')
+  if (isRegistry) return reference
+  return `docker.io/${rest.length === 0 ? 'library/' : ''}${reference}`
+}

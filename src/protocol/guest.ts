@@ -139,6 +139,13 @@ export const readSchema = okSchema.extend({
 export const writeSchema = okSchema.extend({ bytes: integer })
 /** With `paused` the upload can be continued under that token. */
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
+export const unpackedSchema = okSchema.extend({
+  files: integer,
+  bytes: integer,
+  devices: integer,
+  attributes: integer,
+  hidden: integer,
+})
 /** More than any sandbox needs. All of them are checked at once. */
 const portsMax = 16_384
 

@@ -25,6 +25,10 @@ const range = z.strictObject({ start: uint32, count: uint32 })
 const address = z.ipv4()
 const mac = z.string().regex(/^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/)
 
+/** Where something is mounted in a sandbox, by its first process; what is made there belongs to `owner`. */
+const place = { process, owner: uint32, target: path }
+const mount = z.int().min(0)
+
 function request<Op extends string, Fields extends z.ZodRawShape>(op: Op, fields: Fields) {
   return z.strictObject({ op: z.literal(op), ...fields })
 }
@@ -32,9 +36,22 @@ function request<Op extends string, Fields extends z.ZodRawShape>(op: Op, fields
 /** Requests that the resident hostd and one for a single request do alike. `groups` are the folders of one control group. */
 const toolRequests = [
   request('adopt-index', { work: path }),
+  /** Answers the number of the mount, and how many entries were made for its target, as do the next two. Ids from 0 on disk are those of `range`. */
+  request('attach-folder', { ...place, source: path, part: text.optional(), range, readOnly: z.boolean() }),
+  /** Never the argument of a process, which others can read. `content`: in hexadecimal. */
+  request('attach-secret', {
+    ...place,
+    hide: path,
+    content: z.string().regex(/^([0-9a-f]{2})*$/),
+    mode: uint32,
+    uid: uint32,
+    gid: uint32,
+  }),
+  request('attach-tmpfs', { ...place, hide: path, bytes: integer }),
   request('create-subvolume', { path }),
   request('delete-link', { link: text }),
   request('delete-subvolume', { path }),
+  request('detach-mount', { process, owner: uint32, mount, made: integer }),
   request('exchange-paths', { one: path, other: path }),
   request('forget-origins', { dir: path }),
   request('forget-sizes', { from: path, to: path, files: somePaths }),
@@ -70,6 +87,7 @@ const toolRequests = [
   request('remove-folders', { dirs: somePaths }),
   /** Answers `replaced`, or `held` if one of the files is in use. */
   request('replace-files', { process, source: path, files: somePaths, groups: somePaths }),
+  request('seal-mount', { process, mount }),
   request('show-limits', { process, source: path, owner: uint32 }),
   request('snapshot-subvolume', { from: path, path, writable: z.boolean() }),
   request('write-fork-generation', { process, owner: uint32, value: z.string().regex(/^[0-9a-fA-F]{32}$/) }),
@@ -156,6 +174,7 @@ export const hostdFaultCodes = [
   'busy',
   'no_space',
   'read_only',
+  'target',
   'too_large',
   'not_installed',
   'failed',

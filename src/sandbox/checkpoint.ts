@@ -18,6 +18,7 @@ import type { LifecycleContext } from './lifecycle.ts'
 import {
   assertDiskTakesData,
   type ImageSource,
+  type ImageTarget,
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
@@ -148,11 +149,22 @@ export class Checkpoints {
   }
 
   /** Throws `invalid_request` for a reference to an OCI image that is none, or in a registry that is not allowed. */
-  assertImportable(reference: string): void {
+  assertImportable(reference: string, field: 'image.oci' | 'reference' = 'image.oci'): void {
     const { driver } = this.#context
     if (driver.assertImportable === undefined)
       throw new ServiceError('not_implemented', 'this driver imports no images')
-    driver.assertImportable(reference)
+    driver.assertImportable(reference, field)
+  }
+
+  /** See `RuntimeDriver.pushImage`. */
+  async push(
+    archive: AsyncIterable<Uint8Array>,
+    target: ImageTarget,
+    signal: AbortSignal,
+  ): Promise<{ digest: string }> {
+    const { driver } = this.#context
+    if (driver.pushImage === undefined) throw new ServiceError('not_implemented', 'this driver pushes no images')
+    return await driver.pushImage(archive, target, signal)
   }
 
   /** The checkpoint once it is `ready` or `failed`. */

@@ -34,6 +34,8 @@ export interface StartExec extends RunCommand, Pick<SpawnRequest, 'keep' | 'keep
   internal?: boolean
   /** A process that an image starts: not listed and no activity either, but clients may reach its ports. */
   ofImage?: boolean
+  /** Its input is empty. Default: it stays open for `attach`. */
+  emptyInput?: boolean
   /** Id of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
 }
@@ -135,12 +137,20 @@ export class Exec {
 
   /** Starts an exec session that clients attach to. What it writes waits for the first of them up to 10 s; see {@link Attachment}. */
   async start(orgId: string, sandboxId: string, input: StartExec, options: CreateOptions = {}): Promise<ProcessInfo> {
-    const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal, ofImage } = input
+    const {
+      timeoutSeconds = 0,
+      maxRunAfterDisconnectSeconds,
+      keep,
+      keepBytes,
+      internal,
+      ofImage,
+      emptyInput = false,
+    } = input
     const ofService = ofImage ? newId('im-') : internal ? (input.id ?? newInternalProcessId()) : undefined
     const id = ofService ?? options.creation?.id('es-') ?? newId('es-')
     const request = {
       ...spawnRequest(id, input),
-      stdin: true,
+      stdin: !emptyInput,
       timeoutMs: timeoutSeconds * 1000,
       ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
       ...defined({ readerMs: ofService === undefined ? firstReaderMs : undefined }),

@@ -2,7 +2,17 @@ import type { Readable } from 'node:stream'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { type SignedParameters, UrlSigner } from '../lib/signed-url.ts'
-import type { DirectoryEntry, FileChange, FileEntry, FileStat, Guest } from './ports/guest.ts'
+import type {
+  DirectoryEntry,
+  FileChange,
+  FileEntry,
+  FileStat,
+  Guest,
+  PackEntry,
+  PackOptions,
+  Unpacked,
+  UnpackOptions,
+} from './ports/guest.ts'
 import { assertInput, assertPath, assertSigned, assertUser } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { assertAlive, type Sandbox } from './sandbox.ts'
@@ -132,6 +142,34 @@ export class Files {
     await this.#use(orgId, sandboxId, from, options, (guest, user) =>
       guest.move(from, to, { overwrite, ...defined({ user }) }),
     )
+  }
+
+  /** See `Guest.pack`. The caller destroys the stream, which keeps the sandbox alive. */
+  async pack(
+    orgId: string,
+    sandboxId: string,
+    entries: readonly PackEntry[],
+    options: PackOptions = {},
+  ): Promise<Readable> {
+    for (const { path } of entries) assertPath(path)
+    for (const path of options.skip ?? []) assertPath(path)
+    return await this.#context.lifecycle.useOn(orgId, sandboxId, async (guest, _sandbox, release) => {
+      const tar = await guest.pack(entries, options)
+      if (tar.closed) release()
+      else tar.once('close', release)
+      return tar
+    })
+  }
+
+  /** See `Guest.unpack`. */
+  async unpack(
+    orgId: string,
+    sandboxId: string,
+    tar: AsyncIterable<Uint8Array>,
+    options: UnpackOptions,
+  ): Promise<Unpacked> {
+    assertDiskTakesData(this.#context.driver)
+    return await this.#use(orgId, sandboxId, options.target, {}, (guest) => guest.unpack(tar, options))
   }
 
   /**

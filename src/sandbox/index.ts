@@ -1,9 +1,11 @@
 /** Routes and sessions call the service; drivers and stores implement the ports. */
+export type { Cache } from './cache.ts'
 export type * from './checkpoint.ts'
 export type * from './checkpoint-records.ts'
 export type * from './exec.ts'
 export type * from './files.ts'
 export type { StartFromCheckpoint } from './fork.ts'
+export type * from './mounts.ts'
 export * from './ports/guest.ts'
 export * from './ports/runtime-driver.ts'
 export * from './ports/sandbox-store.ts'

@@ -4,6 +4,7 @@ import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
+import { type CacheService, Caches } from './cache.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { DiskQuota } from './disk-quota.ts'
@@ -12,6 +13,7 @@ import { type FileService, Files } from './files.ts'
 import { Inspection } from './inspection.ts'
 import { assertInput, assertInteger, assertName, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
+import { Mounts, type MountService } from './mounts.ts'
 import { Patches, type PatchService } from './patch.ts'
 import type { Guest } from './ports/guest.ts'
 import type { Page, SandboxQuery } from './ports/sandbox-store.ts'
@@ -63,12 +65,14 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
   defaultUser?: string
   /** What sandboxes of clients have that ask for nothing else. */
   defaults?: SandboxDefaults
+  /** What the caches of builds of one organisation hold together. */
+  cacheMb: number
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
 export type SandboxService = Omit<
   RunningSandboxService,
-  'start' | 'close' | 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints'
+  'start' | 'close' | 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints' | 'removeUnusedCaches'
 >
 
 const listLimitDefault = 1000
@@ -90,6 +94,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
   const volumes = new Volumes({ store, driver, disk, limits, log })
+  const caches = new Caches({ driver, cacheMb: deps.cacheMb, log })
+  const stepMounts = new Mounts({ lifecycle, driver, caches })
   const { defaults = {} } = deps
   const checkpoints = new Checkpoints({ store, driver, disk, lifecycle, patches, volumes, limits, log, defaults })
   const domains = new DomainVerification({
@@ -124,6 +130,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     checkpoints: checkpoints as CheckpointService,
     patches: patches as PatchService,
     volumes: volumes as VolumeService,
+    caches: caches as CacheService,
+    mounts: stepMounts as MountService,
     previews: previews as PreviewService,
     files: files as FileService,
     exec,
@@ -157,6 +165,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Deletes checkpoints whose time is over. */
     deleteExpiredCheckpoints: (signal: AbortSignal) => checkpoints.deleteExpired(signal),
+
+    /** Removes caches of builds that were last used before. */
+    removeUnusedCaches: (usedBefore: Date, signal: AbortSignal) => caches.removeUnused(usedBefore, signal),
 
     /** Removes what the driver has had in quarantine for long enough. */
     emptyQuarantine: async () => driver.emptyQuarantine?.(),
@@ -231,6 +242,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async delete(orgId: string, sandboxId: string): Promise<void> {
       await lifecycle.read(sandboxId, orgId)
       await lifecycle.delete(sandboxId)
+      await stepMounts.release(sandboxId)
     },
 
     /** Replaces the rolling idle timeout and restarts its clock. */

@@ -16,6 +16,7 @@ import { MetadataServer } from '../metadata/index.ts'
 import { createHttpServer } from '../http/server/server.ts'
 import { routes } from '../http/routes/index.ts'
 import { defined } from '../lib/defined.ts'
+import { Sealer } from '../lib/sealed.ts'
 import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
@@ -24,13 +25,13 @@ import { harmlessChecks, inspectHost, unmetRequirements } from '../runtime/docto
 import { hostToolIn } from '../runtime/host-names.ts'
 import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
-import { defaultImageLimits, Images } from '../image/index.ts'
+import { defaultImageLimits, Images, RegistryCredentials } from '../image/index.ts'
 import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { Sessions } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
-import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
+import { configureApiKey, makeFirstApiKey, secretOf } from './credentials.ts'
 import type { Config } from './config.ts'
 import { ownVersion } from '../lib/version.ts'
 import { createHostReporter } from './host.ts'
@@ -84,7 +85,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       log,
     }),
   )
-  const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
+  const secret = config.signingSecret ?? (await secretOf(config.dataDir, 'signing-secret'))
 
   const sandboxLimits = {
     ...defaultSandboxLimits,
@@ -128,17 +129,27 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     txtResolver: createTxtResolver({ servers: config.dnsServers }),
     signingSecret: secret,
     defaults: config.sandboxDefaults,
+    cacheMb: imageLimits.cacheMb,
     ...defined({ defaultUser: config.defaultUser }),
   })
   await sandboxes.start()
   started.defer(() => sandboxes.close())
   started.use(await serveBackups({ dataDir: config.dataDir, store, backups: driver.backups, log }))
 
+  const registryCredentials = new RegistryCredentials({
+    store: store.registryCredentials,
+    sealer: new Sealer(await secretOf(config.dataDir, 'sealing-secret')),
+    hosts: registries.map(({ host }) => host),
+  })
   const images = new Images({
     store: store.images,
     sandboxes,
+    registryCredentials,
     dir: `${config.dataDir}/builds`,
+    exportDir: `${config.dataDir}/exports`,
     logDir: `${config.dataDir}/build-logs`,
+    contextDir: `${config.dataDir}/contexts`,
+    assertDiskTakesData: () => assertDiskTakesData(driver),
     limits: imageLimits,
     definitions,
     signingSecret: secret,

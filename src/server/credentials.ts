@@ -35,9 +35,12 @@ async function insertApiKey(organisations: OrganisationStore, orgId: string, key
 
 const secretBytes = 32
 
-/** The secret of signed URLs: created once, stored in the data directory with mode 0600, so signed URLs survive a restart. */
-export async function signingSecret(dataDir: string): Promise<string> {
-  const path = join(dataDir, 'signing-secret')
+/** `signing-secret` is that of signed URLs and of tokens, `sealing-secret` that of what is stored encrypted. */
+type SecretName = 'signing-secret' | 'sealing-secret'
+
+/** A secret of this installation: created once, stored in the data directory with mode 0600, so that what it has made survives a restart. */
+export async function secretOf(dataDir: string, name: SecretName): Promise<string> {
+  const path = join(dataDir, name)
   try {
     return (await readFile(path, 'utf8')).trim()
   } catch (error) {
@@ -59,7 +62,7 @@ export async function signingSecret(dataDir: string): Promise<string> {
   } finally {
     await unlink(draft)
   }
-  // The name is synced too: if a loss of power took the secret back, every URL that it signed would fail.
+  // The name is synced too: if a loss of power took the secret back, all that it signed and sealed would be worth nothing.
   await syncFolder(dataDir)
   return (await readFile(path, 'utf8')).trim()
 }

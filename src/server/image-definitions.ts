@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ServiceError } from '../errors.ts'
-import { type Definitions, faultsOf, type ImageLimits, type Manifest, manifestOf } from '../image/index.ts'
+import { type Definitions, faultsOf, type ImageLimits, type Manifest } from '../image/index.ts'
 import { images as wire } from '../protocol/http/index.ts'
 import { ConfigError } from './config.ts'
 
@@ -48,8 +48,11 @@ async function definitionsIn(folder: string, faults: string[]): Promise<Map<stri
 
 function parsed(text: string, kind: string | undefined, report: (fault: string) => void): Manifest | undefined {
   try {
-    if (kind === 'Dockerfile') return manifestOf(text)
-    const { data, error } = wire.manifest.omit({ name: true }).strict().safeParse(JSON.parse(text))
+    if (kind === 'Dockerfile') return { dockerfile: text }
+    const { data, error } = wire.manifest
+      .omit({ name: true, context: true, noCache: true, secrets: true })
+      .strict()
+      .safeParse(JSON.parse(text))
     for (const { path, message } of error?.issues ?? []) report(`${path.join('.')} ${message}`)
     return data
   } catch (error) {

@@ -52,7 +52,12 @@ export const limitBounds = {
     buildMs: [1000, 86_400_000],
     stepMs: [1000, 86_400_000],
     builderDiskMb: [64, 64 * 1024 * 1024],
+    cacheMb: [64, 64 * 1024 * 1024],
     unusedDays: [1, 36_500],
+    contextFilesMax: [1, 200_000],
+    contextBytesMax: [mib, tib],
+    contextsMax: [1, 10_000],
+    contextsBytesMax: [mib, 64 * tib],
   },
   session: {
     messageBytesMax: [kib, 512 * kib],

@@ -55,8 +55,9 @@ test('retention: ages come from the settings, and sessions stay without one', as
       purge: note('sandboxes'),
       emptyQuarantine: async () => undefined,
       deleteExpiredCheckpoints: async () => undefined,
+      removeUnusedCaches: note('caches'),
     },
-    images: { removeUnused: note('images'), removeOldLogs: note('logs') },
+    images: { removeUnused: note('images'), removeOldLogs: note('logs'), contexts: { removeUnused: note('contexts') } },
     sessions: { deleteExpired: note('sessions'), sweepForkCheckpoints: async () => undefined },
     store: {
       idempotency: { purge: async (before: Date) => (await note('keys')(before), 0) },
@@ -69,7 +70,7 @@ test('retention: ages come from the settings, and sessions stay without one', as
     found.length = 0
     for (const { run } of retentionRules({ ...context, config: { ...kept, limits } })) await run(signal)
     assert.deepEqual(Object.fromEntries(found.map(([what, hours]) => [what, Math.round(hours)])), {
-      ...{ sandboxes: 24, keys: 24, images: 48, events: 72, logs: 720 },
+      ...{ sandboxes: 24, keys: 24, images: 48, events: 72, logs: 720, caches: 720, contexts: 24 },
       ...('sessionsKeptMs' in kept && { sessions: 5 }),
     })
   }

@@ -15,8 +15,11 @@ export interface RetentionRule {
 }
 
 interface RetentionContext {
-  sandboxes: Pick<RunningSandboxService, 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints'>
-  images: Pick<Images, 'removeUnused' | 'removeOldLogs'>
+  sandboxes: Pick<
+    RunningSandboxService,
+    'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints' | 'removeUnusedCaches'
+  >
+  images: Pick<Images, 'removeUnused' | 'removeOldLogs'> & { contexts: Pick<Images['contexts'], 'removeUnused'> }
   sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
   /** No service stands above these two. */
   store: { idempotency: Pick<Store['idempotency'], 'purge'>; events: Pick<Store['events'], 'purge'> }
@@ -27,6 +30,7 @@ const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 const dayMs = 24 * hourMs
 const buildLogDays = 30
+const cacheDays = 30
 
 /** All that is deleted because of its age, or because a crash has left it without use. */
 export function retentionRules({
@@ -48,6 +52,16 @@ export function retentionRules({
       what: 'logs of builds',
       everyMs: hourMs,
       run: (signal) => images.removeOldLogs(ago(buildLogDays * dayMs), signal),
+    },
+    {
+      what: 'contexts of builds',
+      everyMs: 10 * minuteMs,
+      run: (signal) => images.contexts.removeUnused(ago(dayMs), signal),
+    },
+    {
+      what: 'caches of builds',
+      everyMs: hourMs,
+      run: (signal) => sandboxes.removeUnusedCaches(ago(cacheDays * dayMs), signal),
     },
     { what: 'idempotency keys', everyMs: hourMs, run: () => store.idempotency.purge(ago(dayMs)) },
     { what: 'events', everyMs: hourMs, run: () => store.events.purge(ago(eventDays * dayMs), eventsMax) },

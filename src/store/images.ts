@@ -1,7 +1,7 @@
-import { sql, type Kysely, type Selectable } from 'kysely'
+import { sql, type Kysely, type Selectable, type Transaction } from 'kysely'
 import type { Image, ImageStore } from '../image/index.ts'
 import { imageDeleted, imageEntries } from '../image/log-entries.ts'
-import type { LogWriter } from './event-log.ts'
+import type { LogWriter, Note } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { anyOf, cleared, ownedBy, present } from './rows.ts'
 import type { Database, ImageTable } from './schema.ts'
@@ -12,24 +12,36 @@ const pageRowsMax = 100
 const pageBytes = 2 ** 20
 
 export function imageStore(db: Kysely<Database>, writer: LogWriter): ImageStore {
-  const all = db.selectFrom('images').selectAll()
+  const sizeBytes = sql<number | null>`(select size_bytes from checkpoints where id = images.checkpoint_id)`.as(
+    'sizeBytes',
+  )
+  const all = db.selectFrom('images').selectAll().select(sizeBytes)
   const newestFirst = all.orderBy('createdAt', 'desc').orderBy('id')
 
   return {
     async insertImage(image, creation) {
-      const { name, manifest, failure, checkpointId, oci, ...rest } = image
+      const { name, replaces, manifest, failure, checkpointId, oci, config, sizeBytes: _read, ...rest } = image
       const values = {
         ...rest,
         name: name === undefined ? null : strict(name, 'name'),
+        replaces: replaces === undefined ? null : strict(replaces, 'name'),
         checkpointId: checkpointId ?? null,
+        config: config === undefined ? null : strictJson(config, 'image'),
         oci: oci === undefined ? null : lenientJson(oci),
         manifest: strictJson(manifest, 'image'),
         failure: failure === undefined ? null : lenientJson(failure),
       }
-      await writer.transaction(db, async (transaction, note) => {
+      return await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, rest.id)
-        await transaction.insertInto('images').values(values).execute()
-        note(rest.orgId, ...imageEntries(undefined, image))
+        if (name !== undefined) await lockNames(transaction, rest.orgId)
+        const taken =
+          image.status === 'ready' && replaces !== undefined
+            ? await takeName(transaction, note, { orgId: rest.orgId, name: replaces })
+            : {}
+        const inserted = transaction.insertInto('images').values({ ...values, ...taken })
+        const made = toImage(await inserted.returningAll().returning(sizeBytes).executeTakeFirstOrThrow())
+        note(rest.orgId, ...imageEntries(undefined, made))
+        return made
       })
     },
 
@@ -51,6 +63,10 @@ export function imageStore(db: Kysely<Database>, writer: LogWriter): ImageStore 
     async imagesOf(contentHash, orgId) {
       const rows = await newestFirst.where('contentHash', '=', contentHash).where('orgId', '=', orgId).execute()
       return rows.map(toImage)
+    },
+
+    async replacementsOf(name, orgId) {
+      return (await all.where('replaces', '=', name).where('orgId', '=', orgId).execute()).map(toImage)
     },
 
     async imagePage({ orgId, isNamed = false }, after) {
@@ -100,22 +116,30 @@ export function imageStore(db: Kysely<Database>, writer: LogWriter): ImageStore 
       return await unnamed.where('status', '!=', 'building').where('lastUsedAt', '<', usedBefore).execute()
     },
 
-    async updateImage(id, { failure, oci, ...change }) {
+    async updateImage(id, { failure, oci, config, ...change }) {
       const set = {
         ...cleared(change),
+        ...(config === undefined ? {} : { config: strictJson(config, 'image') }),
         ...(failure === undefined ? {} : { failure: lenientJson(failure) }),
         ...(oci === undefined ? {} : { oci: lenientJson(oci) }),
       }
-      const update = async (on: Kysely<Database>) => {
-        const row = await on.updateTable('images').set(set).where('id', '=', id).returningAll().executeTakeFirst()
+      const update = async (on: Kysely<Database>, taken: object = {}) => {
+        const updated = on
+          .updateTable('images')
+          .set({ ...set, ...taken })
+          .where('id', '=', id)
+        const row = await updated.returningAll().returning(sizeBytes).executeTakeFirst()
         return row && toImage(row)
       }
       if (change.status === undefined && change.isPublic === undefined) return await update(db)
       return await writer.transaction(db, async (transaction, note) => {
-        const states = transaction.selectFrom('images').select(['status', 'isPublic']).where('id', '=', id)
-        const before = await states.forUpdate().executeTakeFirst()
-        const image = await update(transaction)
-        if (image !== undefined && before !== undefined) note(image.orgId, ...imageEntries(before, image))
+        const states = transaction.selectFrom('images').select(['orgId', 'replaces', 'status', 'isPublic'])
+        const before = await states.where('id', '=', id).forUpdate().executeTakeFirst()
+        if (before === undefined) return undefined
+        const { orgId, replaces: name } = before
+        const isTaker = change.status === 'ready' && name !== null
+        const image = await update(transaction, isTaker ? await takeName(transaction, note, { orgId, name }) : {})
+        if (image !== undefined) note(orgId, ...imageEntries(before, image))
         return image
       })
     },
@@ -126,6 +150,19 @@ export function imageStore(db: Kysely<Database>, writer: LogWriter): ImageStore 
         if (row !== undefined) note(row.orgId, imageDeleted(toImage(row)))
         return row !== undefined
       })
+    },
+
+    async addLayerHashes(orgId, contentHash, hashes) {
+      const together = sql<
+        string[]
+      >`(select coalesce(array_agg(distinct hash), '{}') from unnest(layer_hashes || ${sql.val([...hashes])}::text[]) hash)`
+      await db
+        .updateTable('images')
+        .set({ layerHashes: together })
+        .where('orgId', '=', orgId)
+        .where('contentHash', '=', contentHash)
+        .where('status', '=', 'building')
+        .execute()
     },
 
     async putLayer(layer) {
@@ -168,6 +205,32 @@ export function imageStore(db: Kysely<Database>, writer: LogWriter): ImageStore 
   }
 }
 
-function toImage(row: Selectable<ImageTable>): Image {
+/** Makes those wait who give a name of this organisation to another image, until the transaction ends. */
+async function lockNames(transaction: Transaction<Database>, orgId: string): Promise<void> {
+  await transaction.selectFrom('organisations').select('id').where('id', '=', orgId).forNoKeyUpdate().execute()
+}
+
+/**
+ * Takes a name from the image that has it, and returns what the taker gets of it. One that is still being built, since its name was free when
+ * it began, takes the name back when it ends: the last end counts.
+ */
+async function takeName(
+  transaction: Transaction<Database>,
+  note: Note,
+  { orgId, name }: { orgId: string; name: string },
+): Promise<{ name: string; replaces: null; isPublic: boolean }> {
+  await lockNames(transaction, orgId)
+  const holders = transaction.selectFrom('images').selectAll().where('orgId', '=', orgId).where('name', '=', name)
+  const holder = await holders.forUpdate().executeTakeFirst()
+  if (holder !== undefined) {
+    const replaces = holder.status === 'building' ? name : null
+    const lost = { name: null, replaces, isPublic: false }
+    await transaction.updateTable('images').set(lost).where('id', '=', holder.id).execute()
+    note(orgId, ...imageEntries(holder, toImage({ ...holder, ...lost })))
+  }
+  return { name, replaces: null, isPublic: holder?.isPublic ?? false }
+}
+
+function toImage(row: Selectable<ImageTable> & { sizeBytes?: number | null }): Image {
   return present(row)
 }

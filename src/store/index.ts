@@ -8,7 +8,7 @@ import { withTimeout } from '../lib/async/timeout.ts'
 import { defined } from '../lib/defined.ts'
 import { type Log, silentLog } from '../lib/log.ts'
 import type { EventLog } from '../events/index.ts'
-import type { ImageStore } from '../image/index.ts'
+import type { ImageStore, RegistryCredentialStore } from '../image/index.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import type { SessionStore } from '../session/store.ts'
@@ -28,6 +28,7 @@ import { imageStore } from './images.ts'
 import { insertInstallation, readInstallation } from './installation.ts'
 import { migrate } from './migrations/index.ts'
 import { organisationStore } from './organisations.ts'
+import { registryCredentialStore } from './registry-credentials.ts'
 import { sandboxStore } from './sandboxes.ts'
 import type { Database } from './schema.ts'
 import { sessionStore } from './sessions.ts'
@@ -43,6 +44,7 @@ export interface Store extends AsyncDisposable {
   sandboxes: SandboxStore
   sessions: SessionStore
   images: ImageStore
+  registryCredentials: RegistryCredentialStore
   organisations: OrganisationStore
   idempotency: IdempotencyStore
   events: EventLog
@@ -139,6 +141,7 @@ function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter): Sto
     sandboxes: calls.guard('sandboxes', sandboxStore(db, writer)),
     sessions: calls.guard('sessions', sessionStore(db, writer)),
     images: calls.guard('images', imageStore(db, writer)),
+    registryCredentials: calls.guard('registryCredentials', registryCredentialStore(db)),
     organisations: calls.guard('organisations', organisationStore(db, writer)),
     idempotency: calls.guard('idempotency', idempotencyStore(db)),
     events: calls.guard('events', eventLog(db)),

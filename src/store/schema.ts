@@ -2,7 +2,7 @@ import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { LogEvent } from '../events/index.ts'
 import type { Claim } from '../lib/creation.ts'
 import type { Organisation, OrganisationStore } from '../organisation/index.ts'
-import type { Image, ImageLayer } from '../image/index.ts'
+import type { Image, ImageLayer, RegistryCredential } from '../image/index.ts'
 import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint-records.ts'
 import type { Patch } from '../sandbox/patch.ts'
 import type { Preview } from '../sandbox/preview.ts'
@@ -26,6 +26,7 @@ export interface Database {
   patches: Patch
   images: ImageTable
   imageLayers: ImageLayer
+  registryCredentials: RegistryCredential
   previews: Row<Preview>
   volumes: Row<Volume>
   volumeSnapshots: VolumeSnapshot
@@ -72,7 +73,8 @@ export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig' |
   lastPatchSequence: Generated<number>
 }
 
-export interface ImageTable extends Omit<Row<Image>, 'manifest' | 'failure' | 'oci'> {
+export interface ImageTable extends Omit<Row<Image>, 'manifest' | 'failure' | 'oci' | 'config' | 'sizeBytes'> {
+  config: ColumnType<Image['config'] | null, string | null | undefined, string | null>
   oci: ColumnType<Image['oci'] | null, string | null | undefined, string | null>
   manifest: Json<Image['manifest']>
   failure: ColumnType<Image['failure'] | null, string | null, string | null>

@@ -20,6 +20,16 @@ impl Folder {
         self.open_below(path, O_PATH | O_NOFOLLOW, 0).map(File::from)
     }
 
+    /// The same of what is mounted on the entry, if anything is.
+    pub fn look_over(&self, name: &OsStr) -> io::Result<File> {
+        self.open_over(name, O_PATH | O_NOFOLLOW)
+    }
+
+    /// Opens a file to be read, also one that is of another mount than the folder.
+    pub fn read(&self, path: &OsStr) -> io::Result<File> {
+        self.open_over(path, 0)
+    }
+
     pub fn folder(&self, path: &OsStr) -> io::Result<Folder> {
         self.open_below(path, O_DIRECTORY, 0).map(Folder::from)
     }
@@ -109,6 +119,31 @@ pub fn set_attribute(file: &impl AsRawFd, name: &[u8], value: &[u8]) -> io::Resu
     let name = CString::new(name)?;
     // SAFETY: the name ends with NUL, and the length is that of the value.
     done(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+}
+
+/// The names of the extended attributes of a file. A list of more than `most` bytes is ERANGE.
+pub fn attribute_names(file: &impl AsRawFd, most: usize) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = vec![0u8; most];
+    // SAFETY: the kernel writes at most as many bytes as the buffer has.
+    let count = unsafe { libc::flistxattr(file.as_raw_fd(), names.as_mut_ptr().cast(), names.len()) };
+    if count < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    names.truncate(count as usize);
+    Ok(names.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+/// The value of an extended attribute. One of more than `most` bytes is ERANGE.
+pub fn attribute(file: &impl AsRawFd, name: &[u8], most: usize) -> io::Result<Vec<u8>> {
+    let name = CString::new(name)?;
+    let mut value = vec![0u8; most];
+    // SAFETY: the name ends with NUL, and the kernel writes at most as many bytes as the buffer has.
+    let count = unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    if count < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    value.truncate(count as usize);
+    Ok(value)
 }
 
 pub fn has_attribute(file: &impl AsRawFd, name: &[u8], value: &[u8]) -> bool {

@@ -14,6 +14,8 @@ pub enum Code {
     NoSpace,
     /// EROFS.
     ReadOnly,
+    /// What a request names in a sandbox is not what it must be.
+    Target,
     /// More than a bound of the request allows.
     TooLarge,
     /// A needed program is missing.
@@ -29,6 +31,7 @@ impl Code {
             Code::Busy => "busy",
             Code::NoSpace => "no_space",
             Code::ReadOnly => "read_only",
+            Code::Target => "target",
             Code::TooLarge => "too_large",
             Code::NotInstalled => "not_installed",
             Code::Failed => "failed",

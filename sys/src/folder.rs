@@ -1,7 +1,7 @@
 //! Folders by descriptor: operations below one stay on its file system and follow no link.
 
-use crate::libc::{self, c_int, OpenHow, AT_REMOVEDIR, O_CLOEXEC, O_DIRECTORY};
-use crate::libc::{RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV};
+use crate::libc::{self, c_int, OpenHow, AT_REMOVEDIR, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH};
+use crate::libc::{RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV};
 use crate::{done, owned};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -16,6 +16,12 @@ pub struct Folder(OwnedFd);
 impl From<OwnedFd> for Folder {
     fn from(fd: OwnedFd) -> Folder {
         Folder(fd)
+    }
+}
+
+impl From<Folder> for OwnedFd {
+    fn from(folder: Folder) -> OwnedFd {
+        folder.0
     }
 }
 
@@ -36,9 +42,30 @@ impl Folder {
         self.open_below(name, O_DIRECTORY, 0).map(Folder)
     }
 
+    /// Like `below` for a path whose links and `..` are followed, with this folder as the root.
+    pub fn below_as_root(&self, path: &OsStr) -> io::Result<Folder> {
+        let resolve = RESOLVE_IN_ROOT | RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS;
+        open(self.raw(), path, O_DIRECTORY, 0, resolve).map(Folder)
+    }
+
     /// Opens an entry without a step onto another mount, over a link or upwards.
     pub(crate) fn open_below(&self, path: &OsStr, flags: c_int, mode: u64) -> io::Result<OwnedFd> {
         open(self.raw(), path, flags, mode, RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH)
+    }
+
+    /// Opens what an absolute path leads to with this folder as the root, over links and mounts, without the right to read it.
+    pub fn resolve(&self, path: &OsStr) -> io::Result<File> {
+        open(self.raw(), path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS).map(File::from)
+    }
+
+    /// The same over mounts alone. ELOOP where the path has a link.
+    pub fn resolve_strictly(&self, path: &OsStr) -> io::Result<File> {
+        open(self.raw(), path, O_PATH | O_NOFOLLOW, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS).map(File::from)
+    }
+
+    /// Opens an entry over mounts, without a step over a link or upwards.
+    pub(crate) fn open_over(&self, path: &OsStr, flags: c_int) -> io::Result<File> {
+        open(self.raw(), path, flags, 0, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH).map(File::from)
     }
 
     pub fn names(&self) -> io::Result<Vec<OsString>> {

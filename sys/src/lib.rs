@@ -29,7 +29,7 @@ pub use error::{Code, Error, TooLarge};
 pub use filesystem::{allocate, available_bytes, has_true_sizes};
 pub use folder::open_strictly;
 pub use libc::{
-    FileLimit, EAGAIN, EBUSY, ECONNREFUSED, EDQUOT, EINVAL, EISDIR, ENOBUFS, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY,
+    FileLimit, EAGAIN, EBUSY, ECONNREFUSED, EDQUOT, EINVAL, EISDIR, ELOOP, ENOBUFS, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY,
     ENOTTY, EOPNOTSUPP, EOVERFLOW, EROFS, ESRCH, ETIMEDOUT, EXDEV, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
     O_PATH, O_TMPFILE,
 };

@@ -16,12 +16,14 @@ extern "C" {
     pub fn epoll_wait(epoll: c_int, events: *mut EpollEvent, most: c_int, timeout_ms: c_int) -> c_int;
     pub fn eventfd(initial: c_uint, flags: c_int) -> c_int;
     pub fn fallocate(fd: c_int, mode: c_int, start: i64, length: i64) -> c_int;
+    pub fn fchdir(folder: c_int) -> c_int;
     pub fn fchmod(file: c_int, mode: c_uint) -> c_int;
     pub fn fchmodat(folder: c_int, name: *const c_char, mode: c_uint, flags: c_int) -> c_int;
     pub fn fchown(fd: c_int, uid: c_uint, gid: c_uint) -> c_int;
     pub fn fchownat(folder: c_int, name: *const c_char, uid: c_uint, gid: c_uint, flags: c_int) -> c_int;
     pub fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
     pub fn fgetxattr(file: c_int, name: *const c_char, value: *mut c_void, size: usize) -> isize;
+    pub fn flistxattr(file: c_int, names: *mut c_char, size: usize) -> isize;
     pub fn fork() -> c_int;
     pub fn fsetxattr(file: c_int, name: *const c_char, value: *const c_void, size: usize, flags: c_int) -> c_int;
     pub fn fstatfs(fd: c_int, found: *mut StatFs) -> c_int;
@@ -280,6 +282,7 @@ pub const RESOLVE_NO_XDEV: u64 = 0x01;
 pub const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
 pub const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 pub const RESOLVE_BENEATH: u64 = 0x08;
+pub const RESOLVE_IN_ROOT: u64 = 0x10;
 
 /// `struct mount_attr` (mount_setattr(2)).
 #[repr(C)]

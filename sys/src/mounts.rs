@@ -1,6 +1,6 @@
 //! Mounts, attached and detached ones.
 
-use crate::folder::c_name;
+use crate::folder::{c_name, Folder};
 use crate::libc::{self, c_int, c_uint, c_ulong, MountAttr, AT_EMPTY_PATH, AT_FDCWD, AT_RECURSIVE};
 use crate::{c_path, checked, done, owned, Error};
 use std::ffi::{CStr, CString, OsStr};
@@ -26,6 +26,7 @@ const MS_SHARED: c_ulong = 1 << 20;
 const OPEN_TREE_CLONE: c_uint = 1;
 const OPEN_TREE_CLOEXEC: c_uint = 0o2000000;
 const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
+const MOVE_MOUNT_T_EMPTY_PATH: c_uint = 0x40;
 
 pub fn mount_at(kind: &str, target: &Path, flags: c_ulong, data: &str) -> Result<(), Error> {
     let kind_c = CString::new(kind).map_err(|_| Error::new("file system type holds a NUL byte"))?;
@@ -45,6 +46,14 @@ pub fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
 /// The same with all mounts below.
 pub fn clone_tree_with_mounts(path: &Path) -> Result<OwnedFd, Error> {
     open_tree(path, OPEN_TREE_CLONE | AT_RECURSIVE)
+}
+
+/// The same of what a descriptor stands for.
+pub fn clone_tree_of(file: &impl AsRawFd) -> io::Result<OwnedFd> {
+    let empty = CString::default();
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
+    // SAFETY: the string ends with NUL and lives as long as this call, whose result is a new descriptor.
+    unsafe { owned(libc::syscall(libc::SYS_OPEN_TREE, file.as_raw_fd(), empty.as_ptr(), flags)) }
 }
 
 fn open_tree(path: &Path, flags: c_uint) -> Result<OwnedFd, Error> {
@@ -70,6 +79,16 @@ pub fn attach_tree(tree: &OwnedFd, target: &Path) -> Result<(), Error> {
         )
     };
     checked(status, "move_mount onto", target.display())
+}
+
+/// Attaches to what a descriptor stands for, whatever its name leads to by now.
+pub fn attach_tree_on(tree: &OwnedFd, target: &impl AsRawFd) -> io::Result<()> {
+    let empty = CString::default();
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    let (tree, target) = (tree.as_raw_fd(), target.as_raw_fd());
+    // SAFETY: the strings end with NUL and live as long as this call.
+    let status = unsafe { libc::syscall(libc::SYS_MOVE_MOUNT, tree, empty.as_ptr(), target, empty.as_ptr(), flags) };
+    done(status as c_int)
 }
 
 /// Ends the propagation of mounts from and to the mount at `path`.
@@ -145,6 +164,14 @@ pub fn make_folder_at(tree: &OwnedFd, name: &str) -> io::Result<()> {
     let name = c_name(OsStr::new(name))?;
     // SAFETY: the name ends with NUL and lives as long as this call.
     done(unsafe { libc::mkdirat(tree.as_raw_fd(), name.as_ptr(), 0o755) })
+}
+
+/// Detaches the top mount of an entry by its name alone, which must hold no slash. The calling thread must have a working directory of its
+/// own (`own_folders`), which becomes the folder.
+pub fn detach_in(folder: &Folder, name: &OsStr) -> io::Result<()> {
+    // SAFETY: the call has no pointers.
+    done(unsafe { libc::fchdir(folder.raw()) })?;
+    detach_at(&c_name(name)?)
 }
 
 pub(crate) fn detach_at(path: &CStr) -> io::Result<()> {

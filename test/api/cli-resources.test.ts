@@ -145,6 +145,23 @@ test('atoll preview: it is declared, listed and removed', async () => {
   assert.match(await refused(2, 'preview', 'served', '70000'), /port/)
 })
 
+test('atoll image prune: caches go that no build has, and with --all images without a name', async () => {
+  assert.equal(await said('image', 'prune'), 'nothing to delete\n')
+  const sandboxId = await world.sandbox()
+  const mount = (key: string) =>
+    world.sandboxes.mounts.attach(world.orgId, sandboxId, { type: 'cache', key, target: `/${key}` })
+  const held = await mount('held')
+  await (await mount('pip')).detach()
+  const from = { base: 'base', steps: [] }
+  assert.equal((await world.api.post('/api/sandboxes', { image: from })).status, 201)
+  assert.equal(await said('image', 'prune'), 'deleted 1 cache: 4.1 kB\n')
+  await held.detach()
+  const { caches, images, freedBytes } = JSON.parse(await said('image', 'prune', '--all', '--json'))
+  assert.deepEqual([caches.length, images.length, freedBytes >= 4096], [1, 1, true])
+  assert.equal((await world.api.get('/api/images')).body.length, 0)
+  assert.equal(await said('image', 'prune', '--all'), 'nothing to delete\n')
+})
+
 test('atoll image ls: what can be started stands there, with own images between', async () => {
   const manifest = JSON.stringify({ steps: [{ type: 'run', args: { commands: ['true'] } }] })
   assert.match((await beginAtoll(world, ['image', 'build', 'tools', '-'], { input: manifest }).ended).stdout, /^img-/)
@@ -155,8 +172,19 @@ test('atoll image ls: what can be started stands there, with own images between'
   assert.equal(await said('image', 'ls', '-q'), 'base\ntools\n')
   assert.match(await said('create', '--template', 'tools'), /^sb-/)
   assert.match(await refused(5, 'create', '--template', 'nope'), /nope/)
-  await said('image', 'delete', 'tools')
-  assert.equal(await said('image', 'ls', '-q'), 'base\n')
+  const tagged = (await said('image', 'tag', 'tools', 'tools:3')).trim()
+  assert.equal(await said('image', 'ls', '-q', 'tools'), 'tools:3\ntools\n')
+  assert.equal(await said('image', 'ls', '-q', 'tools', '--sort', 'name'), 'tools\ntools:3\n')
+  assert.equal(await said('image', 'ls', '-q', 'tool'), '')
+  const other = JSON.stringify({ steps: [{ type: 'run', args: { commands: ['true', 'true'] } }] })
+  const build = (...flags: string[]) =>
+    beginAtoll(world, ['image', 'build', 'tools:3', '-', ...flags], { input: other }).ended
+  assert.match((await build()).stderr, /there is an image named tools:3: replace it \(--replace\)/)
+  assert.notEqual((await build('--replace')).stdout.trim(), tagged)
+  assert.equal(await said('image', 'ls', '-q', '-a', tagged), `${tagged}\n`)
+  assert.match(await refused(5, 'image', 'rm', 'base'), /installed image base belongs to the server/)
+  await said('image', 'delete', 'tools', 'tools:3', tagged)
+  assert.equal(await said('image', 'ls', '-q', '-a'), 'base\n')
 })
 
 test('atoll: words of other programs are refused with those to use', async () => {

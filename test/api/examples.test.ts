@@ -7,6 +7,7 @@ import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { createServer, get } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
 import { after, test } from 'node:test'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { WebSocket } from 'ws'
@@ -14,6 +15,7 @@ import type { HostReport } from '../../src/http/server/server.ts'
 import { openApiDocument, type Json, type SchemaObject } from '../../src/http/server/openapi.ts'
 import { routes } from '../../src/http/routes/index.ts'
 import { ids } from '../../src/protocol/http/examples.ts'
+import { tarEnd } from '../../src/protocol/tar-writer.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { makeOrganisation } from '../support/sandbox-service.ts'
 import { useWorld } from '../support/world.ts'
@@ -179,6 +181,7 @@ class Made {
   }
 }
 
+const emptyArchive = Buffer.alloc(1024)
 const sandbox = `/api/sandboxes/${ids.sandbox}`
 
 /** For each parameter of a path, how there comes to be what it names. */
@@ -239,8 +242,21 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
     else if (!id.startsWith('import') && (await made.api.get('/api/images/tools')).status === 404)
       await made.post('/api/snapshots', { name: 'tools', image: { steps: [] } })
   },
+  async contextId(made) {
+    made.ids.set(ids.context, (await made.post('/api/images/contexts', contextBody())).id)
+  },
+  async cache(made) {
+    const sandboxId = (await made.post('/api/sandboxes', {})).sandboxID
+    const mount = { type: 'cache', key: 'pip', target: '/root/.cache' } as const
+    await (await world.sandboxes.mounts.attach(made.orgId, sandboxId, mount)).detach()
+    const [found] = await world.sandboxes.caches.list(made.orgId)
+    made.ids.set(ids.cache, found!.id)
+  },
   async snapshot(made) {
     await made.post('/api/volumes/tools/snapshots', { name: 'monday' })
+  },
+  async host(made) {
+    await made.api.put('/api/registries/ghcr.io', { username: 'robot', password: 'secret' })
   },
 }
 
@@ -254,6 +270,10 @@ async function prepared(operation: Operation): Promise<Made> {
     if (where === 'path') await makers[name]?.(made, operation)
   }
   return made
+}
+
+function contextBody(): object {
+  return operations.find(({ id }) => id === 'createContext')!.body as object
 }
 
 /** The path as it is shown. */
@@ -270,6 +290,9 @@ async function queryOf(made: Made, { id, parameters }: Operation): Promise<strin
     downloadSignedFile: `${sandbox}/files/download-url`,
     statSignedFile: `${sandbox}/files/download-url`,
     importSignedImage: '/api/images/tools/archive-url',
+  }
+  if (id === 'uploadSignedContext') {
+    return new URL((await made.post('/api/images/contexts', contextBody())).uploadUrl as string).search
   }
   const signed = signing[id]
   if (signed !== undefined) {
@@ -325,6 +348,17 @@ for (const operation of operations) {
         },
       })
     }
+    if (operation.id === 'exportImage' || operation.id === 'pushImage') {
+      // Here the root of a sandbox is that of this machine.
+      Object.assign(world.sandboxes.files, { pack: async () => Readable.from([tarEnd]) })
+      Object.assign(world.machines, {
+        assertImportable: () => undefined,
+        pushImage: async (archive: AsyncIterable<unknown>) => {
+          for await (const _ of archive);
+          return { digest: 'sha256:a' }
+        },
+      })
+    }
     const target = made.real(pathOf(operation)) + (await queryOf(made, operation))
     const { body, statuses } = operation
     if (statuses.includes(101)) return assert.equal(await statusOfUpgrade(made, target), 101)
@@ -332,8 +366,13 @@ for (const operation of operations) {
     if (operation.method === 'GET' && types.length === 1 && types[0] === 'text/event-stream') {
       return assert.equal(await statusOfStream(made, target), 200)
     }
-    const sent =
-      typeof body === 'string' ? Buffer.from(body) : body === undefined ? undefined : made.real(JSON.stringify(body))
+    const sent = /^upload\w*Context$/.test(operation.id)
+      ? emptyArchive
+      : typeof body === 'string'
+        ? Buffer.from(body)
+        : body === undefined
+          ? undefined
+          : made.real(JSON.stringify(body))
     const headers = operation.id === 'callMcp' ? { accept: 'application/json, text/event-stream' } : {}
     // Checks the answer with the schemas.
     const answer = await made.api.send(operation.method, target, { body: sent, headers })

@@ -209,7 +209,10 @@ test('idempotency: every POST that creates takes a key: a repeat does nothing an
   const { api } = world
   const { calls, counted } = await creations()
   const posts = routes.filter(({ method }) => method === 'POST')
-  const creating = posts.filter(({ answers }) => 201 in answers || 202 in answers).map(({ path }) => path)
+  // Equal files are one context with any key, and the answer tells what is missing now.
+  const creating = posts
+    .filter(({ id, answers }) => (201 in answers || 202 in answers) && id !== 'createContext')
+    .map(({ path }) => path)
   assert.deepEqual(
     creating.filter((path) => !calls.some(([pattern]) => pattern === path)),
     [],

@@ -3,7 +3,6 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { manifestOf } from '../../src/image/index.ts'
 import { useWorld } from '../support/world.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
@@ -11,11 +10,11 @@ const folder = await mkdtemp(join(tmpdir(), 'atoll-definitions-'))
 after(() => rm(folder, { recursive: true }))
 
 /** Its build waits for the file `gate`. */
-const gated = manifestOf(`FROM base\nRUN while ! test -e ${folder}/gate; do sleep 0.02; done`)
+const gated = { dockerfile: `FROM base\nRUN while ! test -e ${folder}/gate; do sleep 0.02; done` }
 const definitions = new Map([
-  ['tools', manifestOf('FROM base\nENV COLOUR=blue\nRUN echo tools')],
-  ['more-tools', manifestOf('FROM tools\nRUN echo more')],
-  ['broken', manifestOf('FROM base\nRUN echo why >&2; exit 3')],
+  ['tools', { dockerfile: 'FROM base\nENV COLOUR=blue\nRUN echo tools' }],
+  ['more-tools', { dockerfile: 'FROM tools\nRUN echo more' }],
+  ['broken', { dockerfile: 'FROM base\nRUN echo why >&2; exit 3' }],
   ['gated', gated],
 ])
 const world = useWorld({ definitions })
@@ -28,7 +27,7 @@ test('definition: anybody may name it, and it is built once, in the organisation
   const { api, stranger } = world
   assert.deepEqual(await builtImages(), [])
   const before = (await stranger.get('/api/templates/tools')).body
-  assert.deepEqual([before.templateID, before.status, before.isPublic], ['tools', 'ready', true])
+  assert.deepEqual([before.templateID, before.status, before.isPublic], ['tools', 'processing', true])
   const [first, second, own] = await Promise.all([
     stranger.post('/api/sandboxes', { templateID: 'tools' }),
     stranger.post('/api/sandboxes', { snapshot: 'tools' }),
@@ -107,5 +106,6 @@ test('definition: it is listed before it is built, and belongs to the operator',
   assert.equal((await stranger.get('/api/templates/broken')).body.status, 'error')
   assert.equal((await stranger.delete('/api/templates/more-tools')).status, 403)
   assert.equal((await api.delete('/api/templates/more-tools')).status, 204)
-  assert.equal((await api.get('/api/templates/more-tools')).body.status, 'ready')
+  assert.equal((await api.get('/api/templates/more-tools')).body.status, 'processing')
+  assert.equal((await stranger.get('/api/templates/tools')).body.status, 'ready')
 })

@@ -1,5 +1,6 @@
 import { AtollServer } from '../e2e/server.ts'
 import { alternativesBench } from './alternatives.ts'
+import { buildsBench } from './builds.ts'
 import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { cliStartBench } from './cli-start.ts'
@@ -23,6 +24,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   http: shared(httpBench),
   checkpoint: shared(checkpointBench),
   images: imagesBench,
+  builds: buildsBench,
   memory: shared(memoryBench),
   stream: shared(streamBench),
   output: shared(outputBench),

@@ -19,7 +19,7 @@ const run = promisify(execFile)
 
 /** Holds a merged `usr` and an `etc`. It is used as root, so a folder of anyone else at this path is refused. */
 export const packagesDir = '/var/tmp/atoll-bench-packages'
-const wanted = ['nginx', 'podman', 'incus-base']
+const wanted = ['nginx', 'podman', 'incus-base', 'umoci']
 /** What the installation of a package would link, as the first choice of Debian's alternatives. */
 const alternatives = { iptables: 'iptables-nft', ip6tables: 'ip6tables-nft' }
 const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'

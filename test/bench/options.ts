@@ -5,6 +5,7 @@ const usualBenches = [
   'http',
   'checkpoint',
   'images',
+  'builds',
   'memory',
   'stream',
   'output',

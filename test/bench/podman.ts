@@ -38,6 +38,15 @@ export class Podman implements Alternative {
     await this.#podman('rm', '--force', '--time', '0', id)
   }
 
+  /** A folder for files that it is to read. */
+  get scratch(): string {
+    return this.#world.scratch
+  }
+
+  async build(name: string, folder: string): Promise<void> {
+    await this.#podman('build', '--layers', '--tag', name, folder)
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#world[Symbol.asyncDispose]()
   }

@@ -5,7 +5,7 @@ import { recordedIds } from '../../src/runtime/host/records.ts'
 import type { Registry } from '../../src/runtime/index.ts'
 import type { CheckpointKind } from '../../src/sandbox/ports/runtime-driver.ts'
 
-const { sandboxIds, cycled, imported, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
+const { sandboxIds, cycled, imported, mounting, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
   dataDir: string
   imageDir: string
   subnet: string
@@ -16,6 +16,8 @@ const { sandboxIds, cycled, imported, ...options } = JSON.parse(process.argv[2] 
   cycled?: string
   /** Instead, this image is imported. */
   imported?: string
+  /** Instead, things are mounted in this one again and again. */
+  mounting?: string
 }
 const driver = createOciDriver({ runtime: ociRuntimes.runc, ...options })
 const abandoned = {
@@ -50,6 +52,22 @@ async function cycle(id: string): Promise<never> {
   }
 }
 
+/** All kinds at once, and a new cache each time. */
+async function mount(id: string): Promise<never> {
+  const mounts = driver.stepMounts!
+  for (;;) {
+    const cache = `ca-victim-${randomUUID().slice(0, 8)}`
+    await mounts.makeCache(cache, { mode: 0o755, uid: 0, gid: 0 })
+    const mounted = [
+      await mounts.attach(id, '/victim/scratch', { type: 'scratch', bytes: 1024 ** 2 }),
+      await mounts.attach(id, '/victim/cache', { type: 'cache', id: cache, readOnly: false }),
+      await mounts.attach(id, '/victim/tmp', { type: 'tmpfs', bytes: 1024 ** 2 }),
+    ]
+    for (const one of mounted.toReversed()) await one.detach()
+  }
+}
+
+if (mounting !== undefined) await mount(mounting)
 if (imported !== undefined) await driver.importImage!('cp-imported', { reference: imported })
 if (cycled !== undefined) await cycle(cycled)
 await Promise.all([churn('disk_only'), churn(driver.capabilities.fullCheckpoints ? 'full' : 'disk_only')])

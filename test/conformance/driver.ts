@@ -60,6 +60,7 @@ export interface DriverFixture {
     sandboxIds: readonly string[]
     cycled?: string
     imported?: string
+    mounting?: string
   }): Promise<{ kill: () => Promise<void> }>
   dispose(): Promise<void>
 }

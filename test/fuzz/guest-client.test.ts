@@ -129,6 +129,22 @@ const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; ans
     call: (guest) => guest.writeFile('/x', Readable.from([Buffer.from('hello')])),
     answer: [line({ ok: true, bytes: 0 }), frame(frameKind.result, json({ ok: true, bytes: 5 }))],
   },
+  pack: {
+    call: async (guest) => drain(await guest.pack([{ path: '/x', name: 'y' }], { skip: ['/x/z'] })),
+    answer: [
+      line(ok),
+      frame(frameKind.data, Buffer.from('abc')),
+      frame(frameKind.data, Buffer.from('def')),
+      frame(frameKind.end),
+    ],
+  },
+  unpack: {
+    call: (guest) => guest.unpack(Readable.from([Buffer.from('hello')]), { target: '/x' }),
+    answer: [
+      line(ok),
+      frame(frameKind.result, json({ ok: true, files: 1, bytes: 5, devices: 0, attributes: 0, hidden: 0 })),
+    ],
+  },
   ports: { call: (guest) => guest.ports(), answer: [line({ ok: true, ports: [80, 22] })] },
   listeners: {
     call: (guest) => guest.listeners(),
@@ -180,8 +196,9 @@ const anyEnding = fc.constantFrom<Ending>('end', 'end', 'end', 'destroy', 'stall
 
 test('guest client: every operation takes its answer in any pieces', async () => {
   // An upload that is confirmed before it was sent is none.
-  const prompt = names.filter((name) => name !== 'writeFile')
-  assert.equal(await endsWell('writeFile', operations['writeFile']?.answer ?? [], 'end'), false)
+  const uploads = ['writeFile', 'unpack']
+  const prompt = names.filter((name) => !uploads.includes(name))
+  for (const name of uploads) assert.equal(await endsWell(name, operations[name]?.answer ?? [], 'end'), false)
   for (const name of prompt) {
     assert.ok(await endsWell(name, operations[name]?.answer ?? [], 'end'), name)
   }
@@ -257,6 +274,7 @@ test('guest client: an endless answer is cut off at the bounds', async () => {
     ['run', line({ ok: true, process, output: true }), frame(frameKind.stdout, uint64(0), Buffer.alloc(5)), 100],
     ['attach', line({ ok: true, input: false }), frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)), 512 << 10],
     ['readFile', line({ ok: true, stat, length: 6 }), frame(frameKind.data, Buffer.alloc(5)), 100],
+    ['pack', line(ok), frame(frameKind.data), 100],
     ['processes', line(ok), entries(0, process), 100],
     ['processes', line(ok), entries(256, process), 2 << 20],
   ]

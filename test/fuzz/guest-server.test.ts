@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { mkdir } from 'node:fs/promises'
+import { link, mkdir, readdir, symlink, writeFile } from 'node:fs/promises'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { Readable } from 'node:stream'
 import { afterEach, test } from 'node:test'
 import fc from 'fast-check'
+import { isServiceError } from '../../src/errors.ts'
 import { defined } from '../../src/lib/defined.ts'
 import { frameKind, payloadBytesMax } from '../../src/protocol/guest.ts'
 import { GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
@@ -105,7 +107,7 @@ const anyRequest = fc.record(
     op: fc.constantFrom(
       ...['hello', 'spawn', 'processes', 'process', 'output', 'attach', 'signal', 'resize', 'release', 'stat', 'list'],
       ...['mkdir', 'remove', 'read', 'write', 'ports', 'dial', 'configure', 'system-processes', 'nothing'],
-      ...['inspect', 'move', 'watch'],
+      ...['inspect', 'move', 'watch', 'pack', 'unpack'],
     ),
     id: anyId,
     argv: fc.oneof(
@@ -138,7 +140,10 @@ const anyRequest = fc.record(
     start: anyInteger,
     end: anyInteger,
     bytesMax: anyInteger,
-    mode: anyInteger,
+    mode: fc.oneof(anyInteger, fc.constantFrom('755', 'u+x,go=r', '+', ''), fc.string()),
+    owner: fc.oneof(fc.constantFrom('root', '5:6', 'no-such-user', ':'), fc.jsonValue()),
+    asArchive: fc.oneof(fc.boolean(), fc.jsonValue()),
+    followsFirst: fc.oneof(fc.boolean(), fc.jsonValue()),
     port: fc.constantFrom(0, -1, 70_000, 'x', null, deadPort),
     seed: fc.oneof(fc.constantFrom('00ff', 'x', ''), fc.jsonValue()),
     loopback: fc.constantFrom(true, 'x'),
@@ -151,8 +156,14 @@ const anyFrame = fc.oneof(
   fc.tuple(fc.constantFrom(frameKind.credit, frameKind.acknowledge), fc.uint8Array({ minLength: 8, maxLength: 8 })),
   fc.tuple(fc.nat(255), fc.uint8Array({ maxLength: 20 })),
 )
+const anyItem = fc.oneof(
+  fc.record({ path: anyPath, name: fc.oneof(fc.constantFrom('', 'a', 'a/b', '/', '..'), fc.string()) }),
+  fc.record({ skip: anyPath }),
+  fc.jsonValue(),
+)
 const anyFrames = fc.array(
   fc.oneof(
+    fc.array(anyItem, { maxLength: 4 }).map((items) => frame(frameKind.entries, Buffer.from(JSON.stringify(items)))),
     anyFrame.map(([kind, payload]) => frame(kind, payload)),
     fc.uint8Array({ maxLength: 12 }),
     fc.nat(payloadBytesMax + 10).map((length) => frame(frameKind.data, Buffer.alloc(length))),
@@ -192,6 +203,65 @@ test('guest server: any frames to a process and to an upload leave the guest wor
     { numRuns: 200 },
   )
 })
+
+test('guest server: no archive leads out of its folder or stops the guest', async () => {
+  const [source, target] = [join(folder, 'source'), join(folder, 'outer', 'target')]
+  await mkdir(join(source, 'a/b'), { recursive: true })
+  for (const name of ['a/file', 'a/b/other']) await writeFile(join(source, name), 'content')
+  await symlink('../..', join(source, 'up'))
+  await symlink('a/file', join(source, 'a/link'))
+  await link(join(source, 'a/file'), join(source, 'again'))
+  const tar = Buffer.concat(await (await machine.guest.pack([{ path: source, name: '' }])).toArray())
+  const anyName = fc.constantFrom(
+    'a',
+    'a/file',
+    'up',
+    'up/x',
+    'up/target',
+    'again',
+    '..',
+    '../x',
+    '/',
+    './a',
+    'a/link',
+    '',
+  )
+  const anyChange = fc.oneof(
+    // A name, the target of a link, or the type of an entry.
+    fc.record({ at: fc.constantFrom(0, 157), text: anyName.map((name) => `${name}\0`) }),
+    fc.record({ at: fc.constant(156), text: fc.constantFrom(...'01234567xgLKS'.split(''), '\0') }),
+    fc.record({ at: fc.nat(511), text: fc.string({ maxLength: 9 }) }),
+  )
+  const entries = tar.length / 512
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.tuple(fc.nat(entries - 1), anyChange, fc.boolean()), { minLength: 1, maxLength: 4 }),
+      fc.boolean(),
+      async (changes, asArchive) => {
+        const changed = Buffer.from(tar)
+        for (const [entry, { at, text }, isSealed] of changes) {
+          const block = changed.subarray(entry * 512, entry * 512 + 512)
+          block.write(text.slice(0, 512 - at), at, 'latin1')
+          if (isSealed) seal(block)
+        }
+        await mkdir(target, { recursive: true })
+        await machine.guest.unpack(Readable.from([changed]), { target, asArchive }).catch((error: unknown) => {
+          assert.ok(isServiceError(error) && error.code !== 'unavailable', String(error))
+        })
+        assert.deepEqual(await readdir(join(folder, 'outer')), ['target'])
+        await machine.guest.remove(target)
+      },
+    ),
+    { numRuns: 500 },
+  )
+})
+
+/** Writes the checksum of a header. */
+function seal(block: Buffer): void {
+  block.write('        ', 148, 'latin1')
+  const sum = block.reduce((all, byte) => all + byte, 0)
+  block.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148, 'latin1')
+}
 
 test('guest server: hundreds of idle connections are served, more are refused, and all of them close', async () => {
   const sockets: Socket[] = []

@@ -24,7 +24,9 @@ const samples = lines
 const broken = fc
   .tuple(fc.constantFrom(...samples), fc.nat(), fc.constantFrom('missing', 'typed', 'added'), fc.jsonValue())
   .map(([sample, index, fault, value]) => {
-    const names = Object.keys(sample).filter((name) => !['hide', 'keep', 'held', 'target', 'process'].includes(name))
+    const names = Object.keys(sample).filter(
+      (name) => !['hide', 'keep', 'held', 'target', 'part', 'process'].includes(name),
+    )
     const name = names[index % names.length] ?? 'op'
     if (fault === 'missing') return Object.fromEntries(Object.entries(sample).filter(([key]) => key !== name))
     if (fault === 'typed') return { ...sample, [name]: { not: value } }

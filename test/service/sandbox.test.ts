@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
@@ -102,6 +103,8 @@ test('delete: it is final, repeatable, and ends every operation with sandbox_sto
   assert.equal(machines.machines.size, 0)
   const operations = [
     service.files.list(orgId, sandbox.id, '/'),
+    service.files.pack(orgId, sandbox.id, [{ path: '/', name: '' }]),
+    service.files.unpack(orgId, sandbox.id, Readable.from([]), { target: '/' }),
     service.wake(orgId, sandbox.id),
     service.setTimeout(orgId, sandbox.id, 5),
     service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a', expiresInSeconds: 3600 }),

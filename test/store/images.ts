@@ -4,7 +4,7 @@ import { imagesOf, type Image, type ImageSelection } from '../../src/image/index
 import { newId } from '../../src/lib/id.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import type { Store } from '../../src/store/index.ts'
-import { idsOf, imageOf, newOrganisation } from './kit.ts'
+import { checkpointOf, idsOf, imageOf, newOrganisation, sandboxOf } from './kit.ts'
 
 export function imageTests(store: Store): void {
   const { images } = store
@@ -45,6 +45,80 @@ export function imageTests(store: Store): void {
       await insert(await organisation(), { name: 'taken' })
       await insert(orgId)
       await insert(orgId)
+    })
+
+    test('image: one that is ready takes the name that it replaces, and whether that is public', async () => {
+      const orgId = await organisation()
+      const old = await insert(orgId, { name: 'tools', isPublic: true })
+      const stranger = await insert(await organisation(), { name: 'tools' })
+      const next = await insert(orgId, { status: 'building', replaces: 'tools' })
+      assert.deepEqual(await images.replacementsOf('tools', orgId), [next])
+      assert.equal((await images.imageNamed('tools', orgId))?.id, old.id)
+      const ready = await images.updateImage(next.id, { status: 'ready', checkpointId: 'cp-1' })
+      const { replaces: _taken, ...rest } = next
+      assert.deepEqual(ready, { ...rest, name: 'tools', status: 'ready', checkpointId: 'cp-1', isPublic: true })
+      const { name: _lost, ...unnamed } = old
+      assert.deepEqual(await images.image(old.id), { ...unnamed, isPublic: false })
+      assert.deepEqual(await images.imageNamed('tools', stranger.orgId), stranger)
+      const third = await images.insertImage(imageOf(orgId, { status: 'ready', replaces: 'tools' }))
+      assert.deepEqual([third.name, third.replaces, third.isPublic], ['tools', undefined, true])
+      assert.equal((await images.image(next.id))?.name, undefined)
+      for (const { id } of [old, next, third, stranger]) await images.deleteImage(id)
+    })
+
+    test('image: one that fails takes nothing, and a free name is taken too', async () => {
+      const orgId = await organisation()
+      const old = await insert(orgId, { name: 'tools' })
+      const next = await insert(orgId, { status: 'building', replaces: 'tools' })
+      const failed = await images.updateImage(next.id, { status: 'failed', failure: { message: 'no' } })
+      assert.deepEqual([failed?.name, failed?.replaces], [undefined, 'tools'])
+      assert.deepEqual(await images.imageNamed('tools', orgId), old)
+      const other = await insert(orgId, { status: 'building', replaces: 'tools' })
+      await images.deleteImage(old.id)
+      assert.equal((await images.updateImage(other.id, { status: 'ready' }))?.name, 'tools')
+    })
+
+    test('image: one that is still being built takes its name back at its end', async () => {
+      const orgId = await organisation()
+      const first = await insert(orgId, { name: 'tools', status: 'building' })
+      const second = await insert(orgId, { status: 'building', replaces: 'tools' })
+      await images.updateImage(second.id, { status: 'ready' })
+      assert.deepEqual((await images.imageNamed('tools', orgId))?.id, second.id)
+      await images.updateImage(first.id, { status: 'ready' })
+      assert.deepEqual((await images.imageNamed('tools', orgId))?.id, first.id)
+    })
+
+    test('image: of many that take one name at once, each succeeds and one has it', async () => {
+      const orgId = await organisation()
+      await insert(orgId, { name: 'tools' })
+      const drafts = await Promise.all(
+        Array.from({ length: 8 }, () => insert(orgId, { status: 'building', replaces: 'tools' })),
+      )
+      const ended = await Promise.all(drafts.map(({ id }) => images.updateImage(id, { status: 'ready' })))
+      assert.deepEqual(
+        ended.map((image) => image?.name),
+        drafts.map(() => 'tools'),
+      )
+      assert.equal(await images.countNamed(orgId), 1)
+    })
+
+    test('image: its size is that of its checkpoint', async () => {
+      const orgId = await organisation()
+      const checkpoint = checkpointOf(sandboxOf(orgId), { sizeBytes: 2 ** 33 })
+      await store.sandboxes.insertCheckpoint(checkpoint)
+      const image = await insert(orgId, { checkpointId: checkpoint.id })
+      assert.equal((await images.image(image.id))?.sizeBytes, 2 ** 33)
+      assert.equal((await listed({ orgId }))[0]?.sizeBytes, 2 ** 33)
+      assert.equal((await images.updateImage(image.id, { lastUsedAt: new Date() }))?.sizeBytes, 2 ** 33)
+    })
+
+    test('image: its facts for clients are read as they were written', async () => {
+      const orgId = await organisation()
+      const config = { cmd: ['sh', '-c', 'x'], labels: { a: 'b' }, healthcheck: { test: ['NONE'] } }
+      const image = await insert(orgId, { config })
+      assert.deepEqual((await images.image(image.id))?.config, config)
+      assert.deepEqual((await images.updateImage(image.id, { config: { cmd: [] } }))?.config, { cmd: [] })
+      assert.deepEqual((await images.updateImage(image.id, { isPublic: false }))?.config, { cmd: [] })
     })
 
     test('image: those of a content come newest first, and the list too', async () => {
@@ -118,6 +192,23 @@ export function imageTests(store: Store): void {
       await insert(orgId)
       const found = (await images.unusedImages(new Date('2021-01-01'))).filter((it) => it.orgId === orgId)
       assert.deepEqual(idsOf(found).toSorted(), idsOf([unused, failed]).toSorted())
+    })
+
+    test('registry credentials: one for each organisation and host, replaced, listed by host and deleted', async () => {
+      const { registryCredentials: rows } = store
+      const [orgId, other] = [await organisation(), await organisation()]
+      const of = (host: string, fields = {}) => ({
+        ...{ orgId, host, username: 'u', sealedPassword: 'v1.x', updatedAt: new Date('2026-01-01') },
+        ...fields,
+      })
+      const replaced = of('quay.io', { username: 'v', sealedPassword: 'v1.y', updatedAt: new Date('2026-01-02') })
+      for (const one of [of('quay.io'), replaced, of('ghcr.io'), of('quay.io', { orgId: other })])
+        await rows.putCredential(one)
+      assert.deepEqual(await rows.listCredentials(orgId), [of('ghcr.io'), replaced])
+      assert.deepEqual(await rows.credential(orgId, 'quay.io'), replaced)
+      assert.equal(await rows.deleteCredential(orgId, 'quay.io'), true)
+      assert.equal(await rows.deleteCredential(orgId, 'quay.io'), false)
+      assert.deepEqual(await rows.credential(other, 'quay.io'), of('quay.io', { orgId: other }))
     })
 
     test('image layer: it is replaced, found among hashes, and unused once no image of its organisation has it', async () => {

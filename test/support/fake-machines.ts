@@ -51,6 +51,10 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
 
   async close(): Promise<void> {}
 
+  isRunning(sandboxId: string): boolean {
+    return this.state(sandboxId) === 'running'
+  }
+
   async prepare(spec: SandboxSpec): Promise<void> {
     await this.create(spec)
     this.warm.add(spec.id)
@@ -71,6 +75,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
 
   async hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     await this.before.hibernate?.()
+    this.stepMounts.assertNone(sandboxId)
     this.#machine(sandboxId).state = 'hibernated'
     this.withMemory.add(sandboxId)
     this.#savedMemory.set(sandboxId, Symbol(sandboxId))
@@ -121,18 +126,21 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
 
   async restore(spec: SandboxSpec, checkpointId: string): Promise<void> {
     await this.before.restore?.()
+    this.stepMounts.assertNone(spec.id)
     Object.assign(this.#machine(spec.id), { state: 'running', spec: { ...spec, from: { checkpointId } } })
   }
 
   async delete(sandboxId: string): Promise<void> {
     await this.before.delete?.(sandboxId)
     this.machines.delete(sandboxId)
+    this.stepMounts.mounted.delete(sandboxId)
     this.warm.delete(sandboxId)
   }
 
   async checkpoint(sandboxId: string, checkpointId: string): Promise<{ sizeBytes: number }> {
     this.#machine(sandboxId)
     await this.before.checkpoint?.()
+    this.stepMounts.assertNone(sandboxId)
     this.checkpoints.add(checkpointId)
     if (this.hasMemory(sandboxId)) this.#keptMemory.set(checkpointId, this.#savedMemory.get(sandboxId))
     return { sizeBytes: this.checkpointBytes }
@@ -151,6 +159,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
   override exit(exit: SandboxExit): void {
     const machine = this.machines.get(exit.sandboxId)
     if (machine) machine.state = 'hibernated'
+    this.stepMounts.mounted.delete(exit.sandboxId)
     super.exit(exit)
   }
 
@@ -237,6 +246,8 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
         files.set(path, (await body.toArray()).map(String).join(''))
         return 0
       },
+      pack: nothing,
+      unpack: nothing,
       ports: async () => [],
       listeners: async () => [],
       systemProcesses: async () => [],

@@ -17,6 +17,10 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
     this.machines.clear()
   }
 
+  isRunning(sandboxId: string): boolean {
+    return this.machines.has(sandboxId)
+  }
+
   async prepare(spec: SandboxSpec): Promise<void> {
     await this.create(spec)
   }
@@ -70,11 +74,13 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
   async delete(sandboxId: string): Promise<void> {
     const machine = this.machines.get(sandboxId)
     this.machines.delete(sandboxId)
+    this.stepMounts.mounted.delete(sandboxId)
     await machine?.[Symbol.asyncDispose]()
   }
 
-  async checkpoint(_sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
+  async checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
     if (kind === 'full') throw new ServiceError('full_checkpoint_unavailable', 'this is a test')
+    this.stepMounts.assertNone(sandboxId)
     this.checkpoints.add(checkpointId)
     return { sizeBytes: 4096 }
   }

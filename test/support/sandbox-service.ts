@@ -26,6 +26,7 @@ interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driv
   records?: FakeTxtRecords | undefined
   signingSecret?: string | undefined
   warmSandboxesMax?: number
+  cacheMb?: number
   defaults?: SandboxDefaults | undefined
 }
 
@@ -51,6 +52,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
     limits: { ...defaultSandboxLimits, ...limits },
     warmSandboxesMax,
     defaults: options.defaults ?? {},
+    cacheMb: options.cacheMb ?? 10_240,
     previewDomain: {
       host: previewHost,
       tls: false,

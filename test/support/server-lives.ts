@@ -1,5 +1,6 @@
 import type { SandboxService } from '../../src/sandbox/index.ts'
-import { defaultImageLimits, Images } from '../../src/image/index.ts'
+import { defaultImageLimits, Images, RegistryCredentials } from '../../src/image/index.ts'
+import { Sealer } from '../../src/lib/sealed.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import { defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import { cachedSandboxStore, type Store } from '../../src/store/index.ts'
@@ -147,8 +148,16 @@ export async function serve(host: Host, life = new Life(), warmSandboxesMax = 0)
   const images = new Images({
     store: life.wrap(store.images, 'images'),
     sandboxes: service,
+    registryCredentials: new RegistryCredentials({
+      store: life.wrap(store.registryCredentials, 'registryCredentials'),
+      sealer: new Sealer('secret'),
+      hosts: [],
+    }),
     dir,
+    exportDir: `${dir}-exports`,
     logDir: `${dir}-logs`,
+    contextDir: `${dir}-contexts`,
+    assertDiskTakesData: () => undefined,
     limits: defaultImageLimits,
     definitions: new Map([
       ['defined', { steps: [{ type: 'add_file', args: { path: '/a', content: 'YQ==' } }], defaults }],

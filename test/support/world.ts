@@ -10,8 +10,15 @@ import { routes } from '../../src/http/routes/index.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { defaultImageLimits, type Definitions, type ImageLimits, Images } from '../../src/image/index.ts'
-import { defaultSandboxLimits } from '../../src/sandbox/index.ts'
+import {
+  defaultImageLimits,
+  type Definitions,
+  type ImageLimits,
+  Images,
+  RegistryCredentials,
+} from '../../src/image/index.ts'
+import { Sealer } from '../../src/lib/sealed.ts'
+import { assertDiskTakesData, defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import type { RunningSandboxService, SandboxLimits } from '../../src/sandbox/index.ts'
 import type { Store } from '../../src/store/index.ts'
 import { openFreshStore } from './database.ts'
@@ -27,6 +34,8 @@ export interface WorldOptions {
   limits?: Partial<HttpLimits>
   sandboxLimits?: Partial<SandboxLimits>
   imageLimits?: Partial<ImageLimits>
+  /** Hosts that the operator allows. */
+  registries?: readonly string[]
   definitions?: Definitions
   publicUrl?: string
   /** Default: with a `publicUrl`. */
@@ -95,8 +104,16 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const images = new Images({
     store: store.images,
     sandboxes,
+    registryCredentials: new RegistryCredentials({
+      store: store.registryCredentials,
+      sealer: new Sealer('the sealing secret of this world'),
+      hosts: options.registries ?? ['ghcr.io'],
+    }),
     dir: join(dataDir, 'builds'),
+    exportDir: join(dataDir, 'exports'),
     logDir: join(dataDir, 'build-logs'),
+    contextDir: join(dataDir, 'contexts'),
+    assertDiskTakesData: () => assertDiskTakesData(machines),
     limits: { ...defaultImageLimits, ...options.imageLimits },
     definitions: options.definitions ?? new Map(),
     signingSecret: 'the signing secret of this world',

@@ -30,7 +30,7 @@ pub fn open(path: &Path, flags: i32) -> io::Result<File> {
 }
 
 /// A path through an open file stays valid when its parents are renamed.
-pub fn name_of(file: &File) -> PathBuf {
+pub fn name_of(file: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 

@@ -16,6 +16,15 @@ impl ProtectedDirectory {
         ProtectedDirectory(folder.map(resolve))
     }
 
+    pub fn is(&self, path: &Path) -> bool {
+        self.0.as_deref() == Some(path)
+    }
+
+    /// Its path below a folder that is named without links.
+    pub fn below(&self, folder: &Path) -> Option<&Path> {
+        self.0.as_ref()?.strip_prefix(folder).ok()
+    }
+
     /// For a path that is about to be created or replaced.
     pub fn refuse_inside(&self, path: &Path) -> Outcome<()> {
         match &self.0 {

@@ -47,8 +47,17 @@ pub fn write_line(writer: &mut impl Write, value: &Value) -> std::io::Result<()>
 }
 
 pub fn fault_value(fault: &Fault) -> Value {
-    let message: String = fault.message.chars().take(2000).collect();
-    json::object([("ok", false.into()), ("code", fault.code.into()), ("message", Value::Text(message))])
+    json::object([("ok", false.into()), ("code", fault.code.into()), ("message", Value::Text(bounded(&fault.message)))])
+}
+
+/// A long message is long because of its path, and ends with the reason.
+fn bounded(message: &str) -> String {
+    const SIDE: usize = 1000;
+    let count = message.chars().count();
+    if count <= 2 * SIDE {
+        return message.to_string();
+    }
+    message.chars().take(SIDE).chain(['…']).chain(message.chars().skip(count - SIDE)).collect()
 }
 
 pub fn header(kind: u8, length: usize) -> [u8; HEADER_BYTES] {
@@ -209,6 +218,14 @@ mod tests {
         assert_eq!(read_line(&mut &b"\xff\n"[..]).unwrap_err().code, "invalid_request");
         let long = vec![b'a'; LINE_BYTES_MAX + 10];
         assert_eq!(read_line(&mut &long[..]).unwrap_err().code, "too_large");
+    }
+
+    #[test]
+    fn a_long_message_keeps_its_reason() {
+        let long = format!("/{}: is too long", "ä".repeat(5000));
+        let message = bounded(&long);
+        assert!(message.starts_with("/ä") && message.ends_with(": is too long") && message.chars().count() == 2001);
+        assert_eq!(bounded("short"), "short");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 pub struct Request(pub Value);
 
+/// Of the wire.
+pub const INTEGER_MAX: u64 = (1 << 53) - 1;
 const PATH_BYTES_MAX: usize = 4095;
 const PROCESS_ID_BYTES_MAX: usize = 128;
 
@@ -67,13 +69,15 @@ impl Request {
 
     /// An absolute path, as text or as bytes.
     pub fn path_of(&self, key: &str, key_base64: &str) -> Outcome<PathBuf> {
-        let bytes = match self.optional_text(key_base64)? {
-            None => self.text(key)?.as_bytes().to_vec(),
-            Some(text) => {
-                bytes::decode(text).ok_or_else(|| Fault::invalid(format!("{}: must be base64", key_base64)))?
-            }
-        };
-        absolute_path(key, bytes)
+        absolute_path(key, self.bytes_of(key, key_base64)?)
+    }
+
+    /// A name, as text or as bytes.
+    pub fn bytes_of(&self, key: &str, key_base64: &str) -> Outcome<Vec<u8>> {
+        match self.optional_text(key_base64)? {
+            None => Ok(self.text(key)?.as_bytes().to_vec()),
+            Some(text) => bytes::decode(text).ok_or_else(|| Fault::invalid(format!("{}: must be base64", key_base64))),
+        }
     }
 }
 

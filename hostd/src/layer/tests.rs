@@ -32,7 +32,7 @@ impl Scratch {
         let mut tree = Tree::open(&self.path(""), lowers, false, limits).map_err(|error| error.to_string())?;
         let mut tar = Tar::new(archive);
         let mut add_all = || -> Result<(), Error> {
-            while let Some(entry) = tar.next()? {
+            while let Some(entry) = tar.next_entry()? {
                 tree.add(&entry, &mut tar.content())?;
             }
             Ok(())

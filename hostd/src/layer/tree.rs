@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use self::place::{names_of, Place};
-use super::tar::{refused, too_many, unmade, Entry, Kind};
 use crate::remove::remove_entry;
 use sys::entry::{change_file_mode, set_attribute, S_IFCHR, S_IFIFO};
 use sys::folder::Folder;
 use sys::Error;
+use tar::{refused, too_many, unmade, Entry, Kind};
 
 /// The highest id of a sandbox.
 const ID_MAX: u64 = 65_535;
@@ -93,6 +93,9 @@ impl Tree {
     /// Makes what an entry describes, in the place of what an earlier one has made there.
     pub fn add(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), Error> {
         self.count(&entry.path)?;
+        if entry.is_sparse {
+            return Err(refused(&entry.path, "is a sparse file, which layers do not have"));
+        }
         let mut names = names_of(&entry.path)?;
         let name = match names.pop() {
             Some(name) => name,

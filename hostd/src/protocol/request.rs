@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::fields::{refused, Fields, Process};
 use super::VERSION;
 use crate::process::launch::Program;
-use crate::{dump_check, fork_generation, layer, limits, network, overlay, reserve};
+use crate::{dump_check, fork_generation, layer, limits, network, overlay, reserve, step_mounts};
 use sys::{Code, Error};
 
 #[derive(Debug)]
@@ -36,9 +36,13 @@ pub enum Resident {
 #[derive(Debug)]
 pub enum Brief {
     AdoptIndex { work: PathBuf },
+    AttachFolder(step_mounts::AttachFolder),
+    AttachSecret(step_mounts::AttachSecret),
+    AttachTmpfs(step_mounts::AttachTmpfs),
     CreateSubvolume { path: PathBuf },
     DeleteLink { link: String },
     DeleteSubvolume { path: PathBuf },
+    DetachMount(step_mounts::Detach),
     ExchangePaths { one: PathBuf, other: PathBuf },
     ForgetOrigins { dir: PathBuf },
     ForgetSizes { from: PathBuf, to: PathBuf, files: Vec<PathBuf> },
@@ -52,6 +56,7 @@ pub enum Brief {
     RaiseInodeNumbers { dir: PathBuf, from: u64 },
     RemoveFolders { dirs: Vec<PathBuf> },
     ReplaceFiles { process: Process, source: PathBuf, files: Vec<PathBuf>, groups: Vec<PathBuf> },
+    SealMount { process: Process, mount: u64 },
     ShowLimits(limits::Show),
     SnapshotSubvolume { from: PathBuf, path: PathBuf, writable: bool },
     WriteForkGeneration(fork_generation::Write),
@@ -126,9 +131,13 @@ impl Brief {
     fn of(op: &str, given: &mut Fields) -> Result<Option<Brief>, Error> {
         Ok(Some(match op {
             "adopt-index" => Brief::AdoptIndex { work: given.path("work")? },
+            "attach-folder" => Brief::AttachFolder(step_mounts::AttachFolder::from_fields(given)?),
+            "attach-secret" => Brief::AttachSecret(step_mounts::AttachSecret::from_fields(given)?),
+            "attach-tmpfs" => Brief::AttachTmpfs(step_mounts::AttachTmpfs::from_fields(given)?),
             "create-subvolume" => Brief::CreateSubvolume { path: given.path("path")? },
             "delete-link" => Brief::DeleteLink { link: given.text("link")? },
             "delete-subvolume" => Brief::DeleteSubvolume { path: given.path("path")? },
+            "detach-mount" => Brief::DetachMount(step_mounts::Detach::from_fields(given)?),
             "exchange-paths" => Brief::ExchangePaths { one: given.path("one")?, other: given.path("other")? },
             "forget-origins" => Brief::ForgetOrigins { dir: given.path("dir")? },
             "forget-sizes" => Brief::ForgetSizes {
@@ -165,6 +174,7 @@ impl Brief {
                 files: given.some_paths("files")?,
                 groups: given.some_paths("groups")?,
             },
+            "seal-mount" => Brief::SealMount { process: given.process()?, mount: given.number("mount")? },
             "show-limits" => Brief::ShowLimits(limits::Show::from_fields(given)?),
             "snapshot-subvolume" => Brief::SnapshotSubvolume {
                 from: given.path("from")?,
@@ -258,7 +268,8 @@ mod tests {
     }
 
     /// Optional fields, each after the name of its operation.
-    const OPTIONAL: [(&str, &str); 5] = [
+    const OPTIONAL: [(&str, &str); 6] = [
+        ("attach-folder", "part"),
         ("start-program", "hide"),
         ("start-program", "keep"),
         ("mount-overlay", "hide"),

@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander'
 import { buildEnd } from '../../../sdk/src/image.ts'
 import type { Atoll, StartResult, VolumeMount } from '../../../sdk/src/index.ts'
-import { baseImage, tellBuild } from '../build.ts'
+import { baseImage, buildTeller } from '../build.ts'
 import { examples, pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, note, writeJson, writeLine } from '../output.ts'
 import { waiting } from '../progress.ts'
@@ -67,5 +67,5 @@ async function start(client: Atoll, json: object, template: string | undefined):
     return await client.json<StartResult>('POST', '/api/sandboxes', { json, creates: true })
   }
   const call = { json: { ...json, snapshot: template }, headers: { Accept: 'text/event-stream' } }
-  return await buildEnd<StartResult>(await client.open('POST', '/api/sandboxes', call), tellBuild)
+  return await buildEnd<StartResult>(await client.open('POST', '/api/sandboxes', call), buildTeller())
 }

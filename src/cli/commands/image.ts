@@ -1,35 +1,29 @@
-import { open, readFile } from 'node:fs/promises'
+import { open } from 'node:fs/promises'
 import { Readable } from 'node:stream'
-import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import {
-  type Atoll,
-  type BuildEvent,
-  Image,
-  type ImageInfo,
-  type ImageManifest,
-  type TemplateInfo,
-} from '../../../sdk/src/index.ts'
-import { baseImage, tellBuild } from '../build.ts'
+import { Image, type ImageInfo } from '../../../sdk/src/index.ts'
+import { buildTeller } from '../build.ts'
 import { chosen, each, type AllFlags } from '../each.ts'
-import { UsageError } from '../exit-codes.ts'
 import { writeFields } from '../fields.ts'
-import { type ListFlags, writeList } from '../list.ts'
 import { examples } from '../options.ts'
-import { hint, printable, when, write, writeJson, writeLine } from '../output.ts'
+import { hint, printable, write, writeJson, writeLine } from '../output.ts'
 import { counted, Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
-import { defaultName, withRegistry } from '../image-name.ts'
-import { sizeText } from '../units.ts'
+import { withRegistry } from '../../lib/image-reference.ts'
+import { defaultName } from '../image-name.ts'
+import { addImageBuild } from '../image/build.ts'
+import { addImageList } from '../image/list.ts'
+import { addImageNames } from '../image/names.ts'
+import { addPrune } from '../image/prune.ts'
 
 /** A large archive takes its time. */
 const importTimeoutMs = 2 * 3_600_000
 
-interface BuildFlags extends Flags {
-  background?: boolean
+interface ReplaceFlags extends Flags {
+  replace?: boolean
 }
 
-interface AddFlags extends Flags {
+interface AddFlags extends ReplaceFlags {
   name?: string
 }
 
@@ -41,35 +35,21 @@ export function addImage(program: Command): void {
   const image = program
     .command('image')
     .description('what sandboxes start from')
-    .addHelpText('after', examples('atoll image ls', 'atoll image build tools steps.json'))
-  image
-    .command('build')
-    .description('build an image from the steps in a JSON file ("-" for standard input), and print its id')
-    .addHelpText('after', examples('atoll image build tools steps.json'))
-    .argument('<name>')
-    .argument('<file>')
-    .option('--background', 'do not wait for the end')
-    .action(async (name: string, file: string, _options: BuildFlags, command: Command) => {
-      const { background, json, ...flags } = command.optsWithGlobals<BuildFlags>()
-      const client = await clientOf(flags)
-      const manifest = await manifestIn(file)
-      const { info } = background
-        ? await Image.begin(name, manifest, { client })
-        : await Image.build(name, manifest, { client, onEvent: tellBuild })
-      await answer(info, json)
-      if (!json) hint(`atoll create --template ${name}`)
-    })
+    .addHelpText('after', examples('atoll image ls', 'atoll image build tools', 'atoll create --template tools'))
+  addImageBuild(image)
   image
     .command('add')
     .description('fetch an image from a registry, and print its id; without a registry in front it is one of docker.io')
     .addHelpText('after', examples('atoll image add python:3.12', 'atoll image add ghcr.io/team/tools:1 --name tools'))
     .argument('<reference>')
     .option('--name <name>', 'its name here (default: that of the repository and the tag, such as python-3.12)')
+    .option('--replace', 'give a name that is taken to the new image, once it is ready')
     .action(async (reference: string, _options: AddFlags, command: Command) => {
-      const { name: given, json, ...flags } = command.optsWithGlobals<AddFlags>()
+      const { name: given, replace, json, ...flags } = command.optsWithGlobals<AddFlags>()
       const oci = withRegistry(reference)
       const name = given ?? defaultName(oci)
-      const { info } = await Image.build(name, { oci }, { client: await clientOf(flags), onEvent: tellBuild })
+      const options = { client: await clientOf(flags), replace, onEvent: buildTeller() }
+      const { info } = await Image.build(name, { oci }, options)
       await answer(info, json)
       if (!json) hint(`atoll create --template ${name}`)
     })
@@ -79,9 +59,10 @@ export function addImage(program: Command): void {
     .addHelpText('after', examples('docker save tools | atoll image import tools -'))
     .argument('<name>')
     .argument('<file>')
-    .action(async (name: string, file: string, _options: Flags, command: Command) => {
-      const { json, ...flags } = command.optsWithGlobals<Flags>()
-      const options = { client: await clientOf(flags), requestTimeoutMs: importTimeoutMs }
+    .option('--replace', 'give a name that is taken to the new image, once it is ready')
+    .action(async (name: string, file: string, _options: ReplaceFlags, command: Command) => {
+      const { json, replace, ...flags } = command.optsWithGlobals<ReplaceFlags>()
+      const options = { client: await clientOf(flags), replace, requestTimeoutMs: importTimeoutMs }
       const handle = file === '-' ? undefined : await open(file)
       const progress = new Progress(name)
       const bytes = (await handle?.stat())?.size
@@ -106,7 +87,7 @@ export function addImage(program: Command): void {
       const { follow, json, ...flags } = command.optsWithGlobals<LogFlags>()
       const found = await Image.get(nameOrId, { client: await clientOf(flags) })
       if (follow && found.info.status === 'building') {
-        const { info } = await found.follow(json ? {} : { onEvent: print })
+        const { info } = await found.follow(json ? {} : { onEvent: buildTeller({ line: printLine, output: print }) })
         if (json) await writeJson(info)
         return
       }
@@ -122,9 +103,11 @@ export function addImage(program: Command): void {
     .action(async (nameOrId: string, _options: Flags, command: Command) => {
       const { json, ...flags } = command.optsWithGlobals<Flags>()
       const found = await Image.get(nameOrId, { client: await clientOf(flags) })
-      await answer((await found.follow({ onEvent: tellBuild })).info, json)
+      await answer((await found.follow({ onEvent: buildTeller() })).info, json)
     })
-  addList(image)
+  addImageList(image)
+  addImageNames(image)
+  addPrune(image)
   image
     .command('get')
     .description('print what is known of an image')
@@ -151,69 +134,15 @@ export function addImage(program: Command): void {
     })
 }
 
-/** An image as a list shows it: one of this organisation, or what is known of another. */
-interface Listed extends Partial<ImageInfo> {
-  name: string
-  kind: 'installed' | 'own' | 'shared'
-  sizeBytes?: number | undefined
-}
-
-function addList(image: Command): void {
-  image
-    .command('ls')
-    .description(
-      'list what sandboxes can be started from: the installed image, your own, and those that the server shares',
-    )
-    .addHelpText('after', examples('atoll image ls', 'atoll create --template python'))
-    .option('-q, --quiet', 'print names alone')
-    .action(async (_options: ListFlags, command: Command) => {
-      const flags = command.optsWithGlobals<ListFlags>()
-      const images = await startable(await clientOf(flags))
-      await writeList(images, flags, {
-        NAME: (one) => one.name,
-        KIND: (one) => one.kind,
-        STATUS: (one) => one.status,
-        SIZE: ({ sizeBytes }) => (sizeBytes === undefined ? undefined : sizeText(sizeBytes)),
-        CREATED: (one) => when(one.createdAt),
-        USED: (one) => when(one.lastUsedAt),
-        ID: (one) => one.id,
-      })
-    })
-}
-
-/** An own image is in its place of the list, with all that is known of it. One of the server's has its name as its id until it is built. */
-async function startable(client: Atoll): Promise<Listed[]> {
-  const [named, own, checkpoints] = await Promise.all([
-    client.json<TemplateInfo[]>('GET', '/api/templates'),
-    client.json<ImageInfo[]>('GET', '/api/snapshots'),
-    Array.fromAsync(client.checkpoints({ owner: 'image' })),
-  ])
-  const images = new Map(own.map((info) => [info.id, info]))
-  const sizes = new Map(checkpoints.map(({ id, sizeBytes }) => [id, sizeBytes]))
-  const listed = named.map(({ id, name, status, createdAt }): Listed => {
-    const info = images.get(id)
-    if (info !== undefined) return { ...info, name, kind: 'own', sizeBytes: sizes.get(info.checkpointId ?? '') }
-    if (id === name) return { name, kind: 'shared' }
-    return { id, name, kind: 'shared', status: status === 'error' ? 'failed' : status, createdAt }
-  })
-  return [{ name: baseImage, kind: 'installed', status: 'ready' }, ...listed]
-}
-
-async function manifestIn(file: string): Promise<ImageManifest> {
-  const content = file === '-' ? await text(process.stdin) : await readFile(file, 'utf8')
-  try {
-    return JSON.parse(content) as ImageManifest
-  } catch {
-    throw new UsageError(`${file} is not JSON`)
-  }
-}
-
 async function answer(info: ImageInfo, json: boolean | undefined): Promise<void> {
   if (json) await writeJson(info)
   else await writeLine(info.id)
 }
 
-function print(event: BuildEvent): void {
-  const words = event.event === 'build_log' ? `${event.message}\n` : event.data
+function printLine(line: string): void {
+  print(`${line}\n`)
+}
+
+function print(words: string): void {
   process.stdout.write(process.stdout.isTTY ? printable(words) : words)
 }

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
-import { boundedArchive, type Image } from '../../image/index.ts'
+import { boundedArchive, type Image, type OciArchive } from '../../image/index.ts'
 import { defined } from '../../lib/defined.ts'
 import { checkpoints as checkpointWire, files, images as wire } from '../../protocol/http/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
@@ -34,6 +34,8 @@ const archiveErrors = [
   'not_implemented',
 ] as const
 
+const exportErrors = ['conflict', 'quota_exceeded', 'too_large', 'no_capacity', 'unavailable'] as const
+
 export const imageRoutes = [
   route('POST', '/api/snapshots', {
     id: 'createSnapshot',
@@ -54,16 +56,18 @@ export const imageRoutes = [
     errors: [...buildErrors, 'not_found'],
     async handle(call) {
       const { orgId, body, query, creation, deps } = call
-      if (query.async === '1' || query.async === 'true') {
-        const image = await deps.images.createDetached(orgId, body.name, body.image, { creation })
+      const named = defined({ replace: body.replace })
+      if (isYes(query.async)) {
+        const image = await deps.images.createDetached(orgId, body.name, body.image, { creation, ...named })
         return { statusCode: 202, body: imageBody(image) }
       }
       if (wantsStream(call)) {
         return await streamBuild(call, async (follower) =>
-          imageBody(await deps.images.create(orgId, body.name, body.image, follower)),
+          imageBody(await deps.images.create(orgId, body.name, body.image, { ...follower, ...named })),
         )
       }
-      const image = await deps.images.create(orgId, body.name, body.image, { signal: goneSignal(call), creation })
+      const options = { signal: goneSignal(call), creation, ...named }
+      const image = await deps.images.create(orgId, body.name, body.image, options)
       return { statusCode: 201, body: imageBody(image) }
     },
   }),
@@ -85,11 +89,38 @@ export const imageRoutes = [
     id: 'importImage',
     summary: 'Make an image of an OCI or docker archive',
     description: 'The body is the archive as it is, plain or compressed. Answers when the image is ready.',
+    query: wire.importQuery,
     body: 'raw',
     bodyExample: '(the bytes of the archive)',
     answers: { 201: { description: 'It is ready', body: wire.image } },
     errors: archiveErrors,
-    handle: (call) => importArchive(call, { orgId: call.orgId }),
+    handle: (call) => importArchive(call, { orgId: call.orgId, replace: isYes(call.query.replace) }),
+  }),
+  route('GET', '/api/images/:name/archive', {
+    id: 'exportImage',
+    summary: 'Read an image as an OCI archive',
+    description:
+      'A tar of an OCI image layout, as skopeo and podman read it: one layer with all files, and the configuration. It is made first, in a sandbox of the ' +
+      'image, so that the first byte of a large one takes its time.',
+    answers: {
+      200: { description: 'The archive', content: 'application/x-tar', example: '(the bytes of the archive)' },
+    },
+    errors: exportErrors,
+    handle: sendArchive,
+  }),
+  route('POST', '/api/images/:name/push', {
+    id: 'pushImage',
+    summary: 'Send an image to a registry',
+    description:
+      'As the archive that `GET` answers, with the credentials of the organisation alone. Answers when the registry has it.',
+    body: wire.pushImage,
+    answers: { 200: { description: 'The registry has it', body: wire.pushedImage } },
+    errors: [...exportErrors, 'not_implemented'],
+    async handle(call) {
+      const { orgId, params, body, deps } = call
+      const { digest } = await deps.images.push(orgId, params.name, body.reference, goneSignal(call))
+      return { statusCode: 200, body: { reference: body.reference, digest } }
+    },
   }),
   route('POST', '/api/images/:name/archive-url', {
     id: 'createArchiveUrl',
@@ -119,14 +150,19 @@ export const imageRoutes = [
   ...(['snapshots', 'images'] as const).flatMap(routesOfOne),
 ]
 
+function isYes(given: string | undefined): boolean {
+  return given === '1' || given === 'true'
+}
+
 /** Reads the body as an archive, as fast as it is unpacked. */
 async function importArchive(
   { params, request, reply, deps }: Pick<Call<{ name: string }>, 'params' | 'request' | 'reply' | 'deps'>,
-  { orgId, bytesMax = Infinity }: { orgId: string; bytesMax?: number },
+  { orgId, bytesMax = Infinity, replace = false }: { orgId: string; bytesMax?: number; replace?: boolean },
 ): Promise<Answer> {
   const body = request.raw.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
   const archive = boundedArchive(body, bytesMax)
-  const image = await deps.images.importArchive(orgId, params.name, archive, { signal: goneSignal({ reply }) })
+  const options = { signal: goneSignal({ reply }), replace }
+  const image = await deps.images.importArchive(orgId, params.name, archive, options)
   return { statusCode: 201, body: imageBody(image) }
 }
 
@@ -168,6 +204,19 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
       answers: { 200: { description: 'The log', content: 'text/plain', example: buildLog } },
       handle: (call) => (wantsStream(call) ? followBuild(call) : sendLog(call)),
     }),
+    route('POST', `${path}/tag`, {
+      id: `tag${noun}`,
+      summary: 'Give an image another name',
+      description:
+        'An image of its own with the same content: removing one leaves the other. One that has the name and that content is answered as it is.',
+      body: wire.tagImage,
+      answers: { 201: { description: 'The image of that name', body: wire.image } },
+      errors: ['conflict'],
+      async handle({ orgId, params, body, deps }) {
+        const image = await deps.images.tag(orgId, params.name, body.name, defined({ replace: body.replace }))
+        return { statusCode: 201, body: imageBody(image) }
+      },
+    }),
     route('POST', `${path}/patches`, {
       id: `create${noun}Patch`,
       summary: 'Attach a script to the checkpoint of an image',
@@ -206,6 +255,31 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
     publishing(path, `publish${noun}`, 'publish', true),
     publishing(path, `unpublish${noun}`, 'unpublish', false),
   ]
+}
+
+async function sendArchive(call: OfOne): Promise<undefined> {
+  const { orgId, params, reply, deps, streams, limits } = call
+  const response = reply.raw
+  onceClosed(response, streams.open('export', exportCaps(call)))
+  const send = async (archive: OciArchive) => {
+    reply.hijack()
+    dropWhenStalled(response, limits.streamStallMs)
+    const headers = {
+      'content-type': 'application/x-tar',
+      'content-length': archive.bytes,
+      'content-disposition': `attachment; filename="${params.name.replaceAll(':', '-')}.tar"`,
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+    }
+    response.writeHead(200, { ...(reply.getHeaders() as Record<string, string>), ...headers })
+    try {
+      await pipeline(Readable.from(archive.content(), { objectMode: false }), response)
+    } catch (error) {
+      deps.log.debug({ err: error, image: params.name }, 'the sending of an image broke')
+    }
+  }
+  await deps.images.export(orgId, params.name, send, goneSignal(call))
+  return undefined
 }
 
 type OfOne = Pick<Call<{ name: string }>, 'orgId' | 'params' | 'request' | 'reply' | 'streams' | 'deps' | 'limits'>
@@ -257,19 +331,21 @@ function publishing(
 }
 
 function imageBody(image: Image): z.output<typeof wire.image> {
-  const { message: error, step, type, exitCode, stderr } = image.failure ?? {}
+  const { message: error, step, type, line, exitCode, stderr } = image.failure ?? {}
   return {
     id: image.id,
     orgId: image.orgId,
-    ...defined({ name: image.name }),
+    ...defined({ name: image.name, replaces: image.replaces }),
     contentHash: image.contentHash,
     ...defined({ checkpointId: image.checkpointId }),
     status: image.status,
     manifest: { ...image.manifest },
     ...defined({ oci: image.oci && { ...image.oci, entrypoint: [...image.oci.entrypoint], cmd: [...image.oci.cmd] } }),
+    ...defined({ sizeBytes: image.sizeBytes }),
+    ...defined({ config: image.config as z.output<typeof wire.image>['config'] }),
     public: image.isPublic,
     createdAt: seconds(image.createdAt),
     lastUsedAt: seconds(image.lastUsedAt),
-    ...defined({ error, step, type, exitCode, stderr }),
+    ...defined({ error, step, type, line, exitCode, stderr }),
   }
 }

@@ -1,4 +1,6 @@
+import { cacheRoutes } from './caches.ts'
 import { checkpointRoutes } from './checkpoints.ts'
+import { contextRoutes } from './contexts.ts'
 import { docsRoutes } from './docs.ts'
 import { eventRoutes } from './events.ts'
 import { execRoutes } from './exec.ts'
@@ -12,6 +14,7 @@ import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
 import { portRoutes } from './ports.ts'
 import { previewRoutes } from './previews.ts'
+import { registryRoutes } from './registries.ts'
 import { sandboxRoutes } from './sandboxes.ts'
 import { scalingRoutes } from './scaling.ts'
 import { sessionEventRoutes } from './session-events.ts'
@@ -30,6 +33,9 @@ export const routes: readonly Route[] = [
   ...checkpointRoutes,
   ...patchRoutes,
   ...imageRoutes,
+  ...registryRoutes,
+  ...contextRoutes,
+  ...cacheRoutes,
   ...templateRoutes,
   ...volumeRoutes,
   ...previewRoutes,

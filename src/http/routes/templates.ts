@@ -1,6 +1,7 @@
 import { z } from 'zod'
-import { type Image, manifestOf } from '../../image/index.ts'
+import type { ReadableImage } from '../../image/index.ts'
 import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import { images as wire } from '../../protocol/http/index.ts'
 import { goneSignal } from '../server/build-stream.ts'
 import { noContent, type Route, routesOf } from '../server/route.ts'
@@ -21,7 +22,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       lenient: true,
       summary: 'Build an image from a Dockerfile',
       description:
-        'Waits for the build. Known are FROM (an image of this server), RUN, COPY of a heredoc, ENV, WORKDIR, USER, EXPOSE and CMD, which is kept ' +
+        'Waits for the build. The text is what the Dockerfile reference says; `COPY` and `ADD` read the files of `context`. CMD and ENTRYPOINT are kept ' +
         'and not run.',
       body: wire.createTemplate,
       creates: true,
@@ -29,9 +30,12 @@ function routesBelow(prefix: '/api' | ''): Route[] {
       errors: [...buildErrors, 'not_found'],
       async handle(call) {
         const { orgId, body, creation, deps } = call
-        const { name, dockerfile, tag } = body
-        const manifest = { ...manifestOf(dockerfile), template: { tag, dockerfile } }
-        const image = await deps.images.create(orgId, name, manifest, { signal: goneSignal(call), creation })
+        const { name, dockerfile, context, tag, replace } = body
+        const manifest = { dockerfile, ...defined({ context }), template: { tag } }
+        const image = await deps.images.create(orgId, name, manifest, {
+          ...{ signal: goneSignal(call), creation },
+          ...defined({ replace }),
+        })
         return { statusCode: 201, body: templateBody(image) }
       },
     }),
@@ -67,15 +71,15 @@ function routesBelow(prefix: '/api' | ''): Route[] {
   ]
 }
 
-const statuses = { building: 'building', ready: 'ready', failed: 'error' } as const
+const statuses = { defined: 'processing', building: 'building', ready: 'ready', failed: 'error' } as const
 
-function templateBody(image: Image): z.output<typeof wire.template> {
+function templateBody(image: ReadableImage): z.output<typeof wire.template> {
   const { id, orgId, name = id, manifest, status, isPublic, createdAt } = image
-  const { tag = 'latest', dockerfile = '' } = manifest.template ?? {}
+  const { tag = 'latest', dockerfile = manifest.dockerfile ?? '' } = manifest.template ?? {}
   return {
     ...{ id, templateID: id, orgId, name, tag, dockerfile, isPublic },
     status: statuses[status],
-    templateType: manifest.template === undefined ? 'sandbox' : 'dockerfile',
+    templateType: dockerfile === '' ? 'sandbox' : 'dockerfile',
     createdAt: seconds(createdAt),
   }
 }

@@ -128,7 +128,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (!app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true })
   }
   for (const route of routes) {
-    const { body = common.empty, bodyLimit } = route
+    const { body = common.empty, bodyLimit, takesList = false } = route
     const checkNames = nameCheckOf(route)
     app.route({
       method: [route.method, ...(route.otherMethods ?? [])],
@@ -136,7 +136,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       // Browsers, link checkers and load balancers ask for pages and probes this way.
       exposeHeadRoute: route.method === 'GET' && (route.auth === 'none' || route.auth === 'probe'),
       schema: schemaOf(route),
-      config: { body, takesManifest: bodyLimit === 'manifestBytesMax' },
+      config: { body, takesManifest: bodyLimit === 'manifestBytesMax', takesList },
       ...defined({ bodyLimit: bodyLimit && limits[bodyLimit] }),
       onRequest: async (request) => {
         const caller = await authentication.admit(request, route)

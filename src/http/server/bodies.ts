@@ -15,17 +15,22 @@ import { isRecord } from '../../lib/json.ts'
 import { type JsonBounds, JsonBoundError, parseJson } from '../../lib/json-values.ts'
 import type { HttpLimits } from './config.ts'
 import { hashOf } from './idempotency.ts'
+import { onceClosed } from './once-closed.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
     /** Hash of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
     hash?: string
+    /** The share of a body that counts until it is answered. */
+    kept?: DisposableStack
   }
   interface FastifyContextConfig {
     /** The body's schema. `raw`, and absent as of an unknown address: the parser leaves the body alone. */
     body?: z.ZodType | 'raw'
     /** The body may be an image's manifest. */
     takesManifest?: boolean
+    /** Its values are kept while it is handled, in memory, and there may be more of them. */
+    takesList?: boolean
   }
 }
 
@@ -43,6 +48,8 @@ const smallBodyBytes = 16 * 1024
 const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100, fieldsMax: 1000 }
 /** A manifest has two values for each of its files. */
 const manifestBounds: JsonBounds = { ...jsonBounds, valuesMax: 100_000 }
+/** A context has up to seven for each of its files. */
+const listBounds: JsonBounds = { ...jsonBounds, valuesMax: 1_500_000 }
 const byteOrderMark = Buffer.from('\ufeff')
 
 /** Registers the one content type parser. Call it on the root instance. */
@@ -50,7 +57,12 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
   const others = { budget: bodyBudget(limits), bounds: jsonBounds }
   const manifests = { budget: manifestBudget(limits), bounds: manifestBounds }
   app.removeAllContentTypeParsers()
-  app.addHook('onRequest', async (request) => {
+  app.addHook('onRequest', async (request, reply) => {
+    if (request.routeOptions.config.takesList) {
+      const kept = (request.kept = new DisposableStack())
+      // Also when the client leaves before its answer.
+      onceClosed(reply.raw, () => kept.dispose())
+    }
     // Without a type Fastify asks the parser for `*`; with a malformed one it would answer 415.
     delete request.raw.headers['content-type']
   })
@@ -58,11 +70,15 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     const { config, bodyLimit } = request.routeOptions
     if (config.body === undefined || config.body === 'raw') return undefined
     const { budget, bounds } = config.takesManifest ? manifests : others
-    // Releases the bytes before the handler runs, which may take hours.
-    using share = budget.open(request.caller?.organisation.id)
+    const share = budget.open(request.caller?.organisation.id)
+    using cleanup = new DisposableStack()
+    // Released before the handler runs, which may take hours.
+    cleanup.use(share)
     const raw = await readBody(payload, bodyLimit, share)
     if (request.headers['idempotency-key'] !== undefined) request.hash = await hashOf(request, raw)
-    return await jsonOf(raw, bounds)
+    const value = await jsonOf(raw, config.takesList ? listBounds : bounds)
+    if (request.kept?.disposed === false) request.kept.use(cleanup.move())
+    return value
   })
 }
 

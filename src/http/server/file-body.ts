@@ -1,6 +1,7 @@
 import type { FastifyRequest } from 'fastify'
 import mime from 'mime'
 import { once } from 'node:events'
+import type { IncomingMessage } from 'node:http'
 import { type Readable, Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ServiceError } from '../../errors.ts'
@@ -155,6 +156,20 @@ export async function receiveFile(
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) {
     throw new ServiceError('too_large', `the file is larger than ${bytesMax} bytes`)
   }
+  const write = () => deps.sandboxes.files.write(orgId, params.id, path, request, defined({ bytesMax, user }))
+  await receiving(request, { limits, streams, orgId }, write)
+}
+
+interface Receiving extends Pick<FileCall, 'limits' | 'streams'> {
+  orgId: string
+}
+
+/** Counts an upload until `work` has read it, and cuts it off when its client is too slow. */
+export async function receiving<Result>(
+  request: IncomingMessage,
+  { limits, streams, orgId }: Receiving,
+  work: () => Promise<Result>,
+): Promise<Result> {
   const release = streams.open('file', fileCaps(limits, orgId))
   request.setTimeout(stalledMs, () => request.destroy(new Error('the upload stalled')))
   const { socket } = request
@@ -164,7 +179,7 @@ export async function receiveFile(
     end: () => request.destroy(new Error('the upload is too slow')),
   })
   try {
-    await deps.sandboxes.files.write(orgId, params.id, path, request, defined({ bytesMax, user }))
+    return await work()
   } finally {
     stop()
     release()

@@ -98,7 +98,9 @@ function security({ auth, token }: Route): SchemaObject {
 const pathParameters: Record<string, [description: string, example: string]> = {
   id: ['Id or name of the sandbox', ids.sandbox],
   checkpointId: ['Id of the checkpoint, or `SANDBOX/NAME`; below its sandbox also its name', ids.checkpoint],
+  cache: ['Id of the cache', ids.cache],
   patchId: ['Id of the patch', ids.patch],
+  contextId: ['Id of the context', ids.context],
   execId: ['Id of the exec session or of the command', ids.exec],
   ptyId: ['Id of the terminal', ids.terminal],
   port: ['Port in the sandbox', '3000'],
@@ -111,6 +113,7 @@ const pathParameters: Record<string, [description: string, example: string]> = {
   deliveryId: ['Id of the delivery', 'msg_7w5c9m3x1k8f4z2q'],
   storeId: ['Id of the secret store', 'ss-4z2q7w5c9m3x1k8f'],
   name: ['Name of the resource', 'tools'],
+  host: ['Host of a registry', 'ghcr.io'],
   snapshot: ['Name of the snapshot', 'monday'],
 }
 

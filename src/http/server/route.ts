@@ -49,6 +49,8 @@ export interface Route {
   /** An id for the `creation` of a request with a key, if one is at hand. Only for a route that creates. */
   reserve?(call: Call): string | undefined
   bodyLimit?: 'sessionBodyBytesMax' | 'manifestBytesMax'
+  /** Its body may be a list of a hundred thousand, which is not kept for longer than it takes to answer. */
+  takesList?: boolean
   answers: Record<number, AnswerSpec>
   /** Codes beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
   errors?: readonly ErrorCode[]

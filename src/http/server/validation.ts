@@ -12,8 +12,15 @@ import { unknownText } from './unknown-names.ts'
 
 /** Ids and names in a path. One of another shape does not exist. */
 const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
-/** Of a checkpoint also `SANDBOX/NAME`, whose slash is escaped in the path. */
-const checkpointPattern = /^[A-Za-z0-9_.-]{1,128}(?:\/[A-Za-z0-9_.-]{1,128})?$/
+/** Parameters that take more. */
+const patterns: Readonly<Record<string, RegExp>> = {
+  // Also `SANDBOX/NAME`, whose slash is escaped in the path.
+  checkpointId: /^[A-Za-z0-9_.-]{1,128}(?:\/[A-Za-z0-9_.-]{1,128})?$/,
+  // Of an image also `NAME:TAG`.
+  name: /^[A-Za-z0-9_.-]{1,128}(?::[A-Za-z0-9_.-]{1,128})?$/,
+  // Of a registry, with a port if it has one.
+  host: /^[A-Za-z0-9_.:[\]-]{1,260}$/,
+}
 /** Bounds what an error message repeats of a request. */
 const messageCharactersMax = 300
 
@@ -35,8 +42,7 @@ export function validateWithZod(app: FastifyInstance): void {
     switch (httpPart) {
       case 'params':
         return (value: Record<string, string>) => {
-          const isKnown = (name: string, id: string) =>
-            (name === 'checkpointId' ? checkpointPattern : idPattern).test(id)
+          const isKnown = (name: string, id: string) => (patterns[name] ?? idPattern).test(id)
           const [, unknown] = Object.entries(value).find(([name, id]) => !isKnown(name, id)) ?? []
           return unknown === undefined
             ? { value }
@@ -60,22 +66,30 @@ export function validateWithZod(app: FastifyInstance): void {
   })
 }
 
-/** The value of a body that may hold the steps of an image, which are checked one by one: a manifest has up to 100 000 values. */
+/** The value of a body that may hold the steps of an image or the files of a context, which are checked one by one: there may be 100 000. */
 export async function checkLargeBody({ body: schema, bodyLimit }: Route, given: unknown): Promise<unknown> {
   if (schema === undefined || schema === 'raw' || bodyLimit === undefined) return given
   const body = given ?? {}
+  if (schema === images.createContext && isRecord(body) && Array.isArray(body['files'])) {
+    return { files: await checkItems(images.contextFile, body['files'], ['files']) }
+  }
   const image = isRecord(body) ? body['image'] : undefined
   const steps = isRecord(image) ? image['steps'] : undefined
   if (!Array.isArray(steps)) return valueOf(check(schema, body, 'body'))
   const outer = valueOf(check(schema, { ...body, image: { ...(image as object), steps: [] } }, 'body'))
-  const checked: unknown[] = []
-  const slice = new TimeSlice()
-  for (const [index, step] of steps.entries()) {
-    await slice.next()
-    checked.push(valueOf(check(images.step, step, 'body', ['image', 'steps', index])))
-  }
+  const checked = await checkItems(images.step, steps, ['image', 'steps'])
   const { image: without } = outer as { image?: object }
   return without === undefined ? outer : { ...(outer as object), image: { ...without, steps: checked } }
+}
+
+async function checkItems(schema: z.ZodType, items: readonly unknown[], place: string[]): Promise<unknown[]> {
+  const checked: unknown[] = []
+  const slice = new TimeSlice()
+  for (const [index, item] of items.entries()) {
+    await slice.next()
+    checked.push(valueOf(check(schema, item, 'body', [...place, index])))
+  }
+  return checked
 }
 
 /** An unknown field is told with the one that was meant. */

@@ -43,7 +43,9 @@ export const diskMB = z.int().min(1).meta({ minimum: 64, maximum: 1_048_576 })
 /** The rule of `sandbox/volume-input.ts`. */
 export const volumeName = z.string().meta({ pattern: '^[a-z0-9][a-z0-9_.-]{0,62}$' })
 /** The rule of `image/names.ts`. */
-export const imageName = z.string().meta({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$' })
+export const imageName = z
+  .string()
+  .meta({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$' })
 /** A year. */
 export const lifeSecondsMax = 31_536_000
 export const onIdle = z

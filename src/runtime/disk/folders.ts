@@ -6,6 +6,10 @@ export const templatesFolder = 'templates'
 export const importsFolder = 'imports'
 /** The snapshots that a backup copies, and those with which the next backup is compared. */
 export const backupsFolder = 'backup'
+/** Of builds, kept from one to the next. */
+export const cachesFolder = 'caches'
+/** Of mounts for one step of a build. */
+export const scratchFolder = 'scratch'
 /** A subvolume of its own, so that a backup can take a snapshot of it. */
 export const memoryFolder = 'memory'
 

@@ -13,7 +13,7 @@ import { exists } from '../exists.ts'
 import { HostdError, type HostTool } from '../hostd/index.ts'
 import type { HostToolRequest } from '../../protocol/hostd.ts'
 import { shrinkToSpare, spareBytes } from './compaction.ts'
-import { backupsFolder, importsFolder, memoryFolder, templatesFolder } from './folders.ts'
+import { backupsFolder, cachesFolder, importsFolder, memoryFolder, scratchFolder, templatesFolder } from './folders.ts'
 import { deviceOf, isMounted, isReadOnly, mountsBelow, readOnlyReason, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 import { readSuperblock } from './superblock.ts'
@@ -101,7 +101,8 @@ export class DiskPool {
       await this.#options.hostd.run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
       this.#quota = new Quota(mountDir, uuid, this.#options.hostd.run)
       await this.#quota.keepCounting()
-      for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder, backupsFolder])
+      const others = [importsFolder, templatesFolder, backupsFolder, cachesFolder, scratchFolder]
+      for (const folder of ['sandboxes', 'layers', 'volumes', ...others])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
       await this.#openMemory()
       await this.#quota.removeStale()
@@ -265,6 +266,11 @@ export class DiskPool {
   /** Bytes that count for a subvolume's limit; cheap. Undefined while unknown, which may be its first minute. */
   async countedBytes(relative: string): Promise<number | undefined> {
     return await this.#quota?.countedBytes(relative).catch(() => undefined)
+  }
+
+  /** Likewise, also of a new subvolume, for which a program is started. */
+  async countedBytesNow(relative: string): Promise<number | undefined> {
+    return await this.#quota?.countedBytesNow(relative).catch(() => undefined)
   }
 
   /**

@@ -55,6 +55,19 @@ export class Quota {
    */
   async countedBytes(path: string): Promise<number | undefined> {
     if (!this.#ids.has(path)) await this.#list()
+    return this.#counted(path)
+  }
+
+  /** Likewise, also of a new subvolume: a program looks up its number. */
+  async countedBytesNow(path: string): Promise<number | undefined> {
+    if (!this.#ids.has(path)) {
+      const id = await this.#run(['btrfs', 'inspect-internal', 'rootid', `${this.#mountDir}/${path}`])
+      this.#ids.set(path, id.trim())
+    }
+    return this.#counted(path)
+  }
+
+  #counted(path: string): number | undefined {
     const id = this.#ids.get(path)
     if (id === undefined) return undefined
     const referenced = readNow(`${this.#folder}/0_${id}/referenced`)

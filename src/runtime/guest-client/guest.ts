@@ -32,6 +32,7 @@ import { isServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { BodyBudget } from '../../lib/body-budget.ts'
 import { defined } from '../../lib/defined.ts'
+import { packTree, unpackTree } from './archive.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
 import { asleep, GuestConnection, type Timeouts } from './connection.ts'
 import { openFile } from './download.ts'
@@ -253,6 +254,9 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
     writeFile: (path: string, body: Readable, writeOptions: WriteFileOptions = {}) =>
       storeFile(reopen, path, body, writeOptions, timeouts),
+
+    pack: (entries, packing = {}) => packTree(reopen, entries, packing, timeouts),
+    unpack: (tar, unpacking) => unpackTree(reopen, tar, unpacking, timeouts),
 
     async ports() {
       return (await lookUp({ op: 'ports' }, portsSchema)).ports.toSorted((a, b) => a - b)

@@ -47,7 +47,7 @@ export function systemProcess({ cpuMs, startedSeconds, state, ...process }: Gues
 }
 
 /** The field of a request that has this path. */
-export function pathField(key: 'path' | 'from' | 'to', path: string): Record<string, string> {
+export function pathField(key: 'path' | 'from' | 'to' | 'name' | 'skip', path: string): Record<string, string> {
   if (path.isWellFormed()) return { [key]: path }
   return { [`${key}Base64`]: bytesOfPath(path)?.toString('base64') ?? '' }
 }

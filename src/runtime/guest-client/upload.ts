@@ -1,5 +1,6 @@
 import { finished, type Readable } from 'node:stream'
 import type { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
 import { frameKind, payloadBytesMax, writeSchema, writtenSchema } from '../../protocol/guest.ts'
 import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
@@ -8,8 +9,6 @@ import { pathField } from './port-values.ts'
 
 /** The guest flushes a file that replaces another before it answers. Hardly any disk writes less than 10 MB each second. */
 const slowestDiskBytesPerMs = 10_000
-
-type Written = z.infer<typeof writtenSchema>
 
 /**
  * Stores a file. A checkpoint ends the connection: the guest keeps the bytes that it has, and another connection goes on behind them.
@@ -33,7 +32,8 @@ export async function storeFile(
       })
       try {
         if (bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
-        const written = await sendOn(connection, source, timeouts)
+        const { answer: written, finish } = await sendBody(connection, source, timeouts, writtenSchema, true)
+        if (finish !== (written.paused === undefined ? 'end' : 'pause')) throw nonsense('a result of another kind')
         if (written.bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
         if (written.paused === undefined) return written.bytes
         resume = written.paused
@@ -46,8 +46,14 @@ export async function storeFile(
   }
 }
 
-/** Sends until the body ends or a freeze comes, and returns the guest's result. */
-async function sendOn(connection: GuestConnection, source: UploadSource, timeouts: Timeouts): Promise<Written> {
+/** Sends until the body ends or a freeze comes, where the guest pauses then, and returns the guest's result. Closes the connection. */
+export async function sendBody<Answer>(
+  connection: GuestConnection,
+  source: UploadSource,
+  timeouts: Timeouts,
+  schema: z.ZodType<Answer>,
+  pauses = false,
+): Promise<{ answer: Answer; finish: 'end' | 'pause' | undefined }> {
   const wait = { timeoutMs: timeouts.idleMs }
   let finish: 'end' | 'pause' | undefined
   connection.onFreeze(() => source.wake())
@@ -65,6 +71,8 @@ async function sendOn(connection: GuestConnection, source: UploadSource, timeout
         await connection.send(frameKind.data, part, wait)
       } else if (connection.frozen === 'hibernate') {
         throw asleep()
+      } else if (connection.frozen !== undefined && !pauses) {
+        throw new ServiceError('unavailable', 'a checkpoint of the sandbox came first')
       } else if (connection.frozen !== undefined) {
         finish = 'pause'
         return connection.send(frameKind.pause, Buffer.alloc(0), wait)
@@ -91,9 +99,7 @@ async function sendOn(connection: GuestConnection, source: UploadSource, timeout
       )
     })
     if (frame.kind !== frameKind.result) throw nonsense('a frame of another operation')
-    const written = await parseAnswer(frame.payload, writtenSchema)
-    if (finish !== (written.paused === undefined ? 'end' : 'pause')) throw nonsense('a result of another kind')
-    return written
+    return { answer: await parseAnswer(frame.payload, schema), finish }
   } finally {
     clearTimeout(timer)
     connection.close()
@@ -102,7 +108,7 @@ async function sendOn(connection: GuestConnection, source: UploadSource, timeout
 }
 
 /** The bytes of a body, read on demand and counted over all connections. */
-class UploadSource {
+export class UploadSource {
   readonly #body: Readable
   readonly #changed = new Condition()
   readonly #stopWatching: () => void

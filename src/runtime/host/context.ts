@@ -16,6 +16,7 @@ import { Hostd } from '../hostd/index.ts'
 import { Lxcfs } from '../lxcfs.ts'
 import { Network, Subnet } from '../network/index.ts'
 import { ImageImporter } from '../oci-image/importer.ts'
+import { ImagePusher } from '../oci-image/pusher.ts'
 import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
 import { Registries, type Registry } from '../oci-image/registry.ts'
 import { findTraits } from '../oci/container-config.ts'
@@ -31,6 +32,7 @@ import { Limits } from './limits.ts'
 import { livenessTimes, type LivenessTimes } from './liveness.ts'
 import { RunningSandboxes } from './running.ts'
 import { MemorySaver } from './save-memory.ts'
+import { HostStepMounts } from './step-mounts.ts'
 import { Supervisor } from './supervisor.ts'
 
 /** More boots at a time would only wait longer for their guests. */
@@ -135,6 +137,8 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
     ...{ pool, templates, images, hostd, work, log },
     ...{ records: inventory, limits: context.imageLimits, registries: context.registries },
   })
+  const { imageLimits, registries } = context
+  const pusher = new ImagePusher({ limits: imageLimits, registries, pool, work, log })
   const limitFiles = new LimitFiles({ names, traits })
   const limits = new Limits({ lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
   const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
@@ -149,10 +153,11 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   })
   const memory = new MemorySaver({ ...machine, work, inventory, running, connections, semaphore })
   const firstStart = new FirstStart({ ...stores, network, running, limits, launcher })
+  const stepMounts = new HostStepMounts({ names, hostd, pool, space, inventory, running, locks })
   const inPlace = new InPlace({ ...stores, hostd, running, limits, memory, launcher, criu })
   return {
-    ...{ cgroups, criu, traits, templates, work, lazy, importer },
-    ...{ limitFiles, limits, running, supervisor, launcher, memory, firstStart, inPlace },
+    ...{ cgroups, criu, traits, templates, work, lazy, importer, pusher },
+    ...{ limitFiles, limits, running, supervisor, launcher, memory, firstStart, inPlace, stepMounts },
   }
 }
 

@@ -7,6 +7,7 @@ import type {
   DiskReport,
   DriverCapabilities,
   ImageSource,
+  ImageTarget,
   ImportedImage,
   KnownResources,
   ReconcileReport,
@@ -14,6 +15,7 @@ import type {
   SandboxExit,
   SandboxSpec,
   SandboxUsage,
+  StepMounts,
   VolumeSpec,
   VolumeState,
 } from '../../sandbox/ports/runtime-driver.ts'
@@ -27,6 +29,7 @@ import { createContext, type DriverContext, type OciDriverOptions, type OpenHost
 import { dialSocket } from './dial.ts'
 import { dropStaleMemory } from './fence.ts'
 import { openHost, releaseHost } from './open-host.ts'
+import { usageOf } from './usage.ts'
 import { createVolume, snapshotVolume, volumeOf } from './volumes.ts'
 
 /** A bound below the 500 layers that overlay takes. */
@@ -58,7 +61,7 @@ class OciDriver implements RuntimeDriver {
   #onExit: (exit: SandboxExit) => void = () => undefined
   /** Aborted by `close`. */
   #imports = new AbortController()
-  readonly #importing = new Set<Promise<ImportedImage>>()
+  readonly #importing = new Set<Promise<unknown>>()
 
   constructor(context: DriverContext) {
     this.#context = context
@@ -116,7 +119,7 @@ class OciDriver implements RuntimeDriver {
 
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     return this.#locked(sandboxId, async () => {
-      const { inventory, running, pool, log, criu, memory: saver, supervisor } = this.#hostWithSpace()
+      const { inventory, running, pool, log, criu, memory: saver, supervisor } = this.#hostToSave(sandboxId)
       const record = inventory.sandbox(sandboxId)
       // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
       const isUp = running.isUp(sandboxId)
@@ -160,7 +163,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
-    return this.#locked(spec.id, () => this.#hostWithSpace().inPlace.restore({ spec, checkpointId, signal }))
+    return this.#locked(spec.id, () => this.#hostToSave(spec.id).inPlace.restore({ spec, checkpointId, signal }))
   }
 
   restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
@@ -187,8 +190,9 @@ class OciDriver implements RuntimeDriver {
 
   delete(sandboxId: string): Promise<void> {
     return this.#context.locks.run(sandboxId, async () => {
-      const { firstStart, launcher } = this.#host()
+      const { firstStart, launcher, stepMounts } = this.#host()
       await firstStart.remove(sandboxId)
+      await stepMounts.forget(sandboxId)
       launcher.hookFailures.delete(sandboxId)
     })
   }
@@ -196,7 +200,7 @@ class OciDriver implements RuntimeDriver {
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
     checkId(checkpointId)
     return this.#locked(sandboxId, async () => {
-      const host = this.#hostWithSpace()
+      const host = this.#hostToSave(sandboxId)
       const { inventory, pool, running } = host
       // A failed wake may not have recorded that the disk is newer than the memory.
       const found = inventory.sandbox(sandboxId)
@@ -254,8 +258,8 @@ class OciDriver implements RuntimeDriver {
     return { usedBytes: await pool.referencedBytes(volume, flush), generation: await pool.generation(volume) }
   }
 
-  assertImportable(reference: string): void {
-    this.#context.registries.parse(reference)
+  assertImportable(reference: string, field?: 'image.oci' | 'reference'): void {
+    this.#context.registries.parse(reference, field)
   }
 
   async importImage(
@@ -265,18 +269,38 @@ class OciDriver implements RuntimeDriver {
     owner?: string,
   ): Promise<ImportedImage> {
     checkId(checkpointId)
-    const host = this.#hostWithSpace()
+    const { importer } = this.#hostWithSpace()
+    return await this.#untilClosed(signal, (ended) => importer.import({ checkpointId, source, signal: ended, owner }))
+  }
+
+  async pushImage(
+    archive: AsyncIterable<Uint8Array>,
+    target: ImageTarget,
+    signal?: AbortSignal,
+  ): Promise<{ digest: string }> {
+    const { pusher } = this.#hostWithSpace()
+    return await this.#untilClosed(signal, (ended) => pusher.push(archive, target, ended))
+  }
+
+  /** Work that `close` ends and waits for. */
+  async #untilClosed<Result>(
+    signal: AbortSignal | undefined,
+    work: (ended: AbortSignal) => Promise<Result>,
+  ): Promise<Result> {
     const closed = this.#imports.signal
-    const ended = signal === undefined ? closed : AbortSignal.any([signal, closed])
-    const imported = host.importer.import({ checkpointId, source, signal: ended, owner })
-    this.#importing.add(imported)
+    const running = work(signal === undefined ? closed : AbortSignal.any([signal, closed]))
+    this.#importing.add(running)
     try {
-      return await imported
+      return await running
     } catch (error) {
       throw asReported(error)
     } finally {
-      this.#importing.delete(imported)
+      this.#importing.delete(running)
     }
+  }
+
+  get stepMounts(): StepMounts {
+    return this.#host().stepMounts
   }
 
   async dial(sandboxId: string, signal?: AbortSignal, owner?: string): Promise<Duplex> {
@@ -323,16 +347,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
-    const { inventory, running, pool, cgroups, names, network, limitFiles } = this.#host()
-    const record = inventory.sandboxes.get(sandboxId)
-    if (record === undefined || !running.isUp(sandboxId)) return undefined
-    const diskBytes = await pool.countedBytes(diskOf(record))
-    if (diskBytes !== undefined) await limitFiles.writeDiskUse(sandboxId, diskBytes)
-    const usage = cgroups.usage(names.cgroup(sandboxId))
-    const traffic = network.traffic(record.slot)
-    // It may have ended meanwhile, and its slot may have another owner.
-    if (usage === undefined || traffic === undefined || !running.isUp(sandboxId)) return undefined
-    return { ...usage, diskBytes, networkReceivedBytes: traffic.receivedBytes, networkSentBytes: traffic.sentBytes }
+    return await usageOf(this.#host(), sandboxId)
   }
 
   disk(): DiskReport {
@@ -377,6 +392,13 @@ class OciDriver implements RuntimeDriver {
   #hostWithSpace(): OpenHost {
     const host = this.#host()
     host.space.assertTakesData()
+    return host
+  }
+
+  /** Likewise, for operations on what a sandbox is. Throws `conflict` while a step of a build has something mounted in it. */
+  #hostToSave(sandboxId: string): OpenHost {
+    const host = this.#hostWithSpace()
+    host.stepMounts.assertNone(sandboxId)
     return host
   }
 

@@ -14,6 +14,7 @@ import { reconcile } from './reconcile.ts'
 import { renumberCopies } from './renumber.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { anyRuns, showLimits } from './running.ts'
+import { removeMountRemains } from './step-mounts.ts'
 import { assertPoolIsThere } from './strangers.ts'
 
 /**
@@ -56,6 +57,7 @@ export async function openHost(
     for (const id of report.running) await rejoin(host, id)
     // Downloads and unfinished layers that imports of a dead server have left.
     for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
+    await removeMountRemains(pool)
     await registries.removeSecrets()
     // Dumps of a dead server have been awaited by now.
     await work.remove()

@@ -7,6 +7,7 @@ import {
   type HostToolRequest,
   type ProgramRequest,
 } from '../../protocol/hostd.ts'
+import { ServiceError } from '../../errors.ts'
 import { CommandError, run, type CommandOptions, type Run } from '../command.ts'
 
 /** What a program is started with beside its {@link CommandOptions}; `groups` are none by default. */
@@ -36,7 +37,11 @@ export class HostdError extends CommandError {
 export function hostToolAt(tool: string): HostTool {
   return {
     run,
-    runTool: (request, options) => asHostdError(request, run(toolCommand(tool, request), options)),
+    runTool: async (request, options) => {
+      // Every user of the machine can read the arguments of a process.
+      if (request.op === 'attach-secret') throw new ServiceError('unavailable', 'hostd does not serve')
+      return await asHostdError(request, run(toolCommand(tool, request), options))
+    },
     runProgram: (argv, place, options) => run(toolCommand(tool, programRequest(argv, place)), options),
   }
 }

@@ -227,6 +227,23 @@ describe('hostd', () => {
     assert.equal(await other.run(['echo', 'here']), 'here\n')
   })
 
+  test('a secret is never the argument of a process: without a resident hostd it is refused', async () => {
+    const content = Buffer.from('word').toString('hex')
+    const place = { process: { pid: process.pid, startTicks: startTicksOf('self') }, owner: 0, target: '/a', hide: '/' }
+    const request = { op: 'attach-secret', ...place, content, mode: 0o400, uid: 0, gid: 0 } as const
+    const other = new Hostd({ socket: join(folder, 'secret.sock'), log: () => undefined })
+    await other.open(toolPath)
+    // This process has no mounts of its own.
+    await assert.rejects(other.runTool(request), (error: unknown) => {
+      assert.ok(error instanceof CommandError && !JSON.stringify([error, error.message, error.argv]).includes(content))
+      return true
+    })
+    process.kill(Number(await run(['pgrep', '--full', `serve --socket ${join(folder, 'secret.sock')}`])), 'SIGKILL')
+    while (other.isServing) await sleep(1)
+    await assert.rejects(other.runTool(request), (error: unknown) => isServiceError(error, 'unavailable'))
+    await other.close()
+  })
+
   test('a program that cannot start is refused with the reason', async () => {
     const none = new Hostd({ socket: join(folder, 'none.sock'), log: () => undefined })
     await assert.rejects(none.open('/no/such/program'), (error: unknown) => {

@@ -150,7 +150,7 @@ export class ImageImporter {
       await storeArchive(source.archive, `${folder}/archive.tar`, limits, signal)
       return (unpack) => readArchive(`${folder}/archive.tar`, `${folder}/archive`, unpack, limits)
     }
-    const { digest, manifest, fileOf } = await registries.fetch(job, source.reference, folder, signal)
+    const { digest, manifest, fileOf } = await registries.fetch(job, source, folder, signal)
     return async () => {
       const config = await readFile(fileOf(manifest.config.digest))
       if ((await digestOf(config)) !== manifest.config.digest) {

@@ -12,7 +12,8 @@ export const defaultImageLimits = {
   filesMax: 500_000,
   /** Names in a path. */
   depthMax: 100,
-  layersMax: 127,
+  /** As Docker and podman have it at least. The driver takes more, for the steps of builds on the image. */
+  layersMax: 128,
   /** Bytes of a manifest or a configuration. */
   manifestBytesMax: 4 * 1024 ** 2,
   /** Timeout of an answer about a manifest. */
@@ -35,8 +36,8 @@ export function leastBytes({ stallMs, bytesPerSecondMin }: ImageLimits): number 
   return (stallMs / 1000) * bytesPerSecondMin
 }
 
-/** `field` names the input that is at fault: `image.oci` or `archive`. */
-export type ImageField = 'image.oci' | 'archive'
+/** The input that is at fault: `reference` is where an image is to go. */
+export type ImageField = 'image.oci' | 'archive' | 'reference'
 
 export function refuseImage(field: ImageField, message: string, cause?: unknown): ServiceError {
   return new ServiceError('invalid_request', `${field} ${message}`, { cause, details: { field } })

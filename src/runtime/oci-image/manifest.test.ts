@@ -24,7 +24,7 @@ test('manifest: an image has a configuration and layers, all of them in its regi
     const reading = readManifest(Buffer.from(text), 'archive', defaultImageLimits)
     await assert.rejects(reading, /archive has a manifest .* no JSON/, text)
   }
-  await assert.rejects(read({ ...image, layers: Array.from({ length: 128 }, () => part('b')) }), /127 layers/)
+  await assert.rejects(read({ ...image, layers: Array.from({ length: 129 }, () => part('b')) }), /128 layers/)
   const large = { ...image, layers: [part('b', { size: 2 ** 33 })] }
   await assert.rejects(read(large), { code: 'too_large' })
   await assert.rejects(read({ ...image, layers: [part('b', { size: -1 })] }), /has no manifest/)

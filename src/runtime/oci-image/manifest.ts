@@ -15,7 +15,7 @@ import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from '.
 const architecture = arch === 'x64' ? 'amd64' : arch
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 const envNamePattern = /^[A-Za-z_][A-Za-z0-9_]*$/
-/** Many times what 127 layers with their history need. */
+/** Many times what 128 layers with their history need. */
 const jsonBounds: JsonBounds = { valuesMax: 20_000, depthMax: 100, fieldsMax: 1000 }
 /** Bound of the variables, and of ENTRYPOINT and CMD, in characters: each command gets the variables (execve(2)). */
 const wordsCharsMax = 128 * 1024

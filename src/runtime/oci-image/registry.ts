@@ -1,15 +1,15 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ServiceError } from '../../errors.ts'
 import { parseImageReference, type ImageReference } from '../../lib/image-reference.ts'
+import type { RegistryCredentials } from '../../sandbox/ports/runtime-driver.ts'
 import { withinRun } from '../cleanup.ts'
-import { OutOfMemory, type Job } from '../cgroups/work-groups.ts'
-import { CommandError, reportable, type CommandOptions } from '../command.ts'
-import { imageTooLarge, leastBytes, refuseImage, type ImageLimits } from './limits.ts'
+import type { Job } from '../cgroups/work-groups.ts'
+import { leastBytes, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
 import { digestOf, readManifest, type Manifest } from './manifest.ts'
+import { skopeo, unavailable, wrongDigest } from './skopeo.ts'
 
-/** A registry from which images may come. */
+/** A registry from which images may come, and to which they may go. */
 export interface Registry {
   /** With the port, if it is not that of HTTPS: `registry.example.com:5000`. */
   host: string
@@ -20,7 +20,15 @@ export interface Registry {
 }
 
 const field = 'image.oci'
-const reportedChars = 300
+/** Where an archive of skopeo is, and where it goes. */
+interface Push {
+  /** A file. */
+  archive: string
+  /** Empty; on the disk of the archive. */
+  folder: string
+  reference: string
+  credentials: RegistryCredentials | undefined
+}
 
 /** A finished download. The files in its folder are named after their digests. */
 export interface Download {
@@ -30,7 +38,7 @@ export interface Download {
   fileOf: (digest: string) => string
 }
 
-/** Fetches images with skopeo, and only from registries that the operator has named: any other could be a service of the host's network. */
+/** Fetches and pushes images with skopeo, and only from and to registries that the operator has named: any other could be a service of the host's network. */
 export class Registries {
   readonly #registries: readonly Registry[]
   /** A folder in `/run`, so that credentials are on no disk and on no command line. */
@@ -44,16 +52,17 @@ export class Registries {
   }
 
   /** Parses a reference. Throws `invalid_request`, which names the allowed registries, for any other text. */
-  parse(text: string): ImageReference {
+  parse(text: string, of: ImageField = field): ImageReference {
     const reference = parseImageReference(text)
     if (reference === undefined) {
-      throw refuseImage(field, 'must be REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST')
+      throw refuseImage(of, 'must be REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST')
     }
     if (this.#registryOf(reference) === undefined) {
       const hosts = this.#registries.map(({ host }) => host)
       const allowed = hosts.length === 0 ? 'names none' : `names ${hosts.join(', ')}`
-      throw refuseImage(field, `is in a registry that is not allowed here: ATOLL_REGISTRIES ${allowed}`)
+      throw refuseImage(of, `is in a registry that is not allowed here: ATOLL_REGISTRIES ${allowed}`)
     }
+    if (of === 'reference' && reference.digest !== undefined) throw refuseImage(of, 'must have a tag and no digest')
     return reference
   }
 
@@ -63,12 +72,17 @@ export class Registries {
   }
 
   /**
-   * Fetches an image into an empty folder. A tag is resolved once; all later requests are by digest. Throws `invalid_request` for what is
+   * Fetches an image into an empty folder, with credentials in place of the operator's if some are given. A tag is resolved once; all later requests are by digest. Throws `invalid_request` for what is
    * wrong with the image, `too_large`, `unavailable` when the registry does not answer, and the signal's reason.
    */
-  async fetch(job: Job, text: string, folder: string, signal: AbortSignal): Promise<Download> {
+  async fetch(
+    job: Job,
+    { reference: text, credentials }: { reference: string; credentials?: RegistryCredentials },
+    folder: string,
+    signal: AbortSignal,
+  ): Promise<Download> {
     const reference = this.parse(text)
-    const registry = this.#registryOf(reference)!
+    const registry = { ...this.#registryOf(reference)!, ...credentials }
     const { repository, tag, digest: wanted } = reference
     const name = `docker://${registry.host}/${repository}`
     const authFile = await this.#writeSecret(registry)
@@ -76,13 +90,13 @@ export class Registries {
     try {
       const named = await this.#inspect(wanted === undefined ? `${name}:${tag}` : `${name}@${wanted}`, options)
       const digest = await digestOf(named)
-      if (wanted !== undefined && digest !== wanted) throw wrongDigest(registry)
+      if (wanted !== undefined && digest !== wanted) throw wrongDigest(registry.host)
       let found = await readManifest(named, field, this.#limits)
       let pinned = digest
       if ('instance' in found) {
         pinned = found.instance
         const instance = await this.#inspect(`${name}@${pinned}`, options)
-        if ((await digestOf(instance)) !== pinned) throw wrongDigest(registry)
+        if ((await digestOf(instance)) !== pinned) throw wrongDigest(registry.host)
         found = await readManifest(instance, field, this.#limits)
       }
       if ('instance' in found) throw refuseImage(field, 'is a list of lists of images')
@@ -93,7 +107,35 @@ export class Registries {
     }
   }
 
-  #registryOf({ registry }: ImageReference): Registry | undefined {
+  /** Returns the digest that the image has in the registry. Throws like `fetch`. */
+  async push(job: Job, { archive, folder, reference, credentials }: Push, signal: AbortSignal): Promise<string> {
+    const { registry: named, repository, tag = 'latest' } = this.parse(reference, 'reference')
+    const { host, insecure } = this.#registryOf({ registry: named })!
+    const registry = { host, ...credentials }
+    const authFile = await this.#writeSecret(registry)
+    const digestFile = `${folder}/digest`
+    const argv = [
+      'skopeo',
+      '--insecure-policy',
+      '--tmpdir',
+      folder,
+      'copy',
+      '--quiet',
+      '--dest-authfile',
+      authFile,
+    ] as const
+    const told = [`--dest-tls-verify=${insecure !== true}`, '--digestfile', digestFile] as const
+    const command = [...argv, ...told, `oci-archive:${archive}`, `docker://${host}/${repository}:${tag}`] as const
+    try {
+      const options = { timeoutMs: this.#limits.stepMs, signal }
+      await skopeo(job, { host, field: 'reference' }, command, options)
+      return (await readFile(digestFile, 'utf8')).trim()
+    } finally {
+      await rm(authFile, { force: true })
+    }
+  }
+
+  #registryOf({ registry }: Pick<ImageReference, 'registry'>): Registry | undefined {
     return this.#registries.find(({ host }) => host === registry)
   }
 
@@ -101,7 +143,7 @@ export class Registries {
     const argv = ['skopeo', '--insecure-policy', 'inspect', '--raw', '--authfile', authFile] as const
     const secure = `--tls-verify=${registry.insecure !== true}`
     const options = { timeoutMs: this.#limits.answerMs, signal }
-    return Buffer.from(await skopeo(job, registry, [...argv, secure, name], options))
+    return Buffer.from(await skopeo(job, { host: registry.host, field }, [...argv, secure, name], options))
   }
 
   async #copy(name: string, folder: string, { job, registry, authFile, signal }: SkopeoOptions): Promise<void> {
@@ -114,19 +156,22 @@ export class Registries {
     const done = new AbortController()
     const watch = watchGrowth(`${folder}/image`, this.#limits, done.signal).then((isStalled) => {
       if (isStalled)
-        stalled.abort(unavailable(registry, `sends less than ${this.#limits.bytesPerSecondMin} bytes a second`))
+        stalled.abort(unavailable(registry.host, `sends less than ${this.#limits.bytesPerSecondMin} bytes a second`))
     })
     try {
       const command = [...argv, authFile, secure, name, `dir:${folder}/image`] as const
       const timeoutMs = this.#limits.stepMs
-      await skopeo(job, registry, command, { timeoutMs, signal: AbortSignal.any([signal, stalled.signal]) })
+      await skopeo(job, { host: registry.host, field }, command, {
+        timeoutMs,
+        signal: AbortSignal.any([signal, stalled.signal]),
+      })
     } finally {
       done.abort()
       await watch
     }
   }
 
-  async #writeSecret({ host, username, password }: Registry): Promise<string> {
+  async #writeSecret({ host, username, password }: Omit<Registry, 'insecure'>): Promise<string> {
     const file = `${this.#secretsDir}/${randomBytes(8).toString('hex')}.json`
     const auth = Buffer.from(`${username ?? ''}:${password ?? ''}`).toString('base64')
     // Without this file skopeo would use the credentials of a user who logged in on this machine.
@@ -137,55 +182,11 @@ export class Registries {
   }
 }
 
-async function skopeo(
-  job: Job,
-  registry: Registry,
-  argv: readonly [string, ...string[]],
-  options: CommandOptions,
-): Promise<string> {
-  try {
-    return await job.run(argv, options)
-  } catch (error) {
-    if (error instanceof OutOfMemory) throw imageTooLarge(field, `cannot be fetched: ${error.message}`, error)
-    if (!(error instanceof CommandError)) throw error
-    throw reasonOf(registry, error)
-  }
-}
-
 interface SkopeoOptions {
   job: Job
   registry: Registry
   authFile: string
   signal: AbortSignal
-}
-
-function unavailable({ host }: Registry, message: string, cause?: unknown): ServiceError {
-  return new ServiceError('unavailable', `the registry ${host} ${message}`, { cause })
-}
-
-function wrongDigest({ host }: Registry): ServiceError {
-  return refuseImage(field, `has another content in the registry ${host} than its digest says`)
-}
-
-/** Finds the kind of a fault in the words of skopeo, which has no codes. */
-function reasonOf(registry: Registry, error: CommandError): ServiceError {
-  const { outcome, stderr } = error
-  if (outcome === 'is not installed') {
-    return new ServiceError('unavailable', 'skopeo is not installed, which fetches images: run npm run setup')
-  }
-  if (outcome === 'took too long') return unavailable(registry, 'does not answer in time', error)
-  if (/quota exceeded|no space left/i.test(stderr)) return imageTooLarge(field, 'does not fit into its room', error)
-  if (/wrote too much/.test(outcome)) return imageTooLarge(field, 'has too large a manifest', error)
-  if (/digest did not match|does not match|mismatch/i.test(stderr)) return wrongDigest(registry)
-  if (/manifest unknown|name unknown|not found|status 404|status: 404/i.test(stderr)) {
-    return refuseImage(field, `is not in the registry ${registry.host}`, error)
-  }
-  if (/unauthorized|authentication required|denied|forbidden|status 40[13]/i.test(stderr)) {
-    return refuseImage(field, `may not be read from the registry ${registry.host}`, error)
-  }
-  const [said = ''] = stderr.trim().split('\n').slice(-1)
-  const words = /msg="?(.*?)"?$/.exec(said)?.[1] ?? said
-  return unavailable(registry, `does not give the image: ${reportable(words, [], reportedChars)}`, error)
 }
 
 /** Resolves to true when the files of a folder have not grown enough in `stallMs`, to false when the signal is aborted. */

@@ -70,6 +70,21 @@ export interface Guest {
    */
   writeFile(path: string, body: Readable, options?: WriteFileOptions): Promise<number>
 
+  /**
+   * A tar (ustar and pax) of entries, with root's rights, in an order that depends on the names alone. Sockets, what is mounted below an entry
+   * (of a folder the empty folder stays) and the folder of the guest are left out. The stream fails with `not_found` for an entry that is not
+   * there, `too_large` beyond `bytesMax`, `conflict` where a file becomes shorter while it is read, and `unavailable` at a checkpoint. The
+   * caller destroys it.
+   */
+  pack(entries: readonly PackEntry[], options?: PackOptions): Promise<Readable>
+
+  /**
+   * Unpacks a tar with root's rights, and merges it into what is there. What was unpacked before a failure stays. Throws `conflict` for a
+   * file in the place of a folder or the reverse, `invalid_request` for a damaged archive, a name that leads out of the target and an unknown
+   * owner, `too_large` and `disk_full`; the messages name the path. A checkpoint ends it with `unavailable`.
+   */
+  unpack(tar: AsyncIterable<Uint8Array>, options: UnpackOptions): Promise<Unpacked>
+
   /** TCP ports with a listener, ascending. */
   ports(): Promise<number[]>
 
@@ -259,6 +274,57 @@ export interface ReadFileOptions {
   start?: number
   end?: number
   user?: string
+}
+
+export interface PackEntry {
+  path: string
+  /** In the archive, without a leading slash. Empty: what a folder holds lies at the top, behind an entry `./` of the folder itself. */
+  name: string
+  /** A folder without what is in it. */
+  shallow?: boolean
+}
+
+export interface PackOptions {
+  /** Left out with all below: paths of entries, or what is below them as the entries name them. */
+  skip?: readonly string[]
+  /** An entry that is a link stands for what it leads to. Links below stay links. */
+  followsFirst?: boolean
+  /** Of the archive. A sparse file counts with its whole length. */
+  bytesMax?: number
+  signal?: AbortSignal
+}
+
+export interface UnpackOptions {
+  /**
+   * A folder. Links to it are followed; it is made with the missing ones above it, with mode 0755 and as `owner`'s. What the archive says of
+   * it, in an entry `./`, does not count.
+   */
+  target: string
+  /** `USER`, `USER:GROUP` or `:GROUP`, by name or number, for all that is unpacked. A number alone is the group's too. */
+  owner?: string
+  /** Octal, or symbolic as of chmod(1), for files and folders, and for a new target with an entry `./`. */
+  mode?: string
+  /**
+   * As `ADD` unpacks an archive: what comes later takes the place of what is there, a folder's too, and links on the way are followed with
+   * the target as the root. Otherwise as `COPY`: neither is done.
+   */
+  asArchive?: boolean
+  /** Of all files together. */
+  bytesMax?: number
+  signal?: AbortSignal
+}
+
+export interface Unpacked {
+  /** Entries of any kind. */
+  files: number
+  /** Of the contents of files. */
+  bytes: number
+  /** Entries that were left out, as a sandbox makes no devices. */
+  devices: number
+  /** Extended attributes that were left out: all but `user.*` and `security.capability`, and those that the file system has no place for. */
+  attributes: number
+  /** Entries that were left out, as something of the sandbox's own is mounted there: `/proc`, `/etc/hosts`, the folder of the guest. */
+  hidden: number
 }
 
 export interface WriteFileOptions {

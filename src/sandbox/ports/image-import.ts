@@ -1,5 +1,22 @@
-/** A reference such as `registry.example.com/team/app:1.2`, or the bytes of an OCI or docker archive, also compressed. */
-export type ImageSource = { reference: string } | { archive: AsyncIterable<Uint8Array> }
+/**
+ * A reference such as `registry.example.com/team/app:1.2`, with credentials in place of those that the operator has for the registry, or the
+ * bytes of an OCI or docker archive, also compressed.
+ */
+export type ImageSource =
+  | { reference: string; credentials?: RegistryCredentials }
+  | { archive: AsyncIterable<Uint8Array> }
+
+export interface RegistryCredentials {
+  username: string
+  password: string
+}
+
+/** Where an image goes. Those of the operator are never used. */
+export interface ImageTarget {
+  /** With a tag, without a digest. */
+  reference: string
+  credentials?: RegistryCredentials
+}
 
 export interface ImportedImage {
   /**

@@ -1,12 +1,14 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import type { DiskReport } from './disk-report.ts'
-import type { ImageSource, ImportedImage } from './image-import.ts'
+import type { ImageSource, ImageTarget, ImportedImage } from './image-import.ts'
 import type { KnownResources, ReconcileReport } from './reconcile-report.ts'
+import type { StepMounts } from './step-mounts.ts'
 
 export * from './disk-report.ts'
 export type * from './image-import.ts'
 export type * from './reconcile-report.ts'
+export type * from './step-mounts.ts'
 
 /**
  * The port to the runtime: where sandboxes run.
@@ -170,8 +172,21 @@ export interface RuntimeDriver {
    */
   importImage?(checkpointId: string, source: ImageSource, signal?: AbortSignal, owner?: string): Promise<ImportedImage>
 
-  /** Throws the `invalid_request` of `importImage` for a reference that is wrong in itself, or in a registry that is not allowed. */
-  assertImportable?(reference: string): void
+  /**
+   * Throws the `invalid_request` of `importImage`, or of `pushImage` with `reference`, for a reference that is wrong in itself, or in a registry
+   * that is not allowed.
+   */
+  assertImportable?(reference: string, field?: 'image.oci' | 'reference'): void
+
+  /** Mounts in a running sandbox for a step of a build. Undefined where the driver cannot. */
+  readonly stepMounts?: StepMounts
+
+  /**
+   * Sends an OCI archive to a registry and returns the digest that it has there. Undefined where the driver cannot. Throws `invalid_request` for a
+   * reference that is wrong or not allowed, and when the registry refuses it, `too_large`, `no_capacity`, and `unavailable` when the registry
+   * does not answer. A failure leaves nothing on this host.
+   */
+  pushImage?(archive: AsyncIterable<Uint8Array>, target: ImageTarget, signal?: AbortSignal): Promise<{ digest: string }>
 
   /**
    * Opens a connection to the guest of a running sandbox, which the caller destroys. Throws `unavailable`. A dial during a

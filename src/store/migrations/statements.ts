@@ -315,4 +315,18 @@ export const migrationStatements = {
     'alter table sessions add column name text collate "C"',
     `create unique index sessions_name on sessions (org_id, name) where name is not null and status = 'running'`,
   ],
+
+  // What clients read of an image without its being in force (`config`), and the name that a build takes from another image when it ends well.
+  // Passwords of registries are sealed (`lib/sealed.ts`).
+  '0004-images': [
+    'alter table images add column config jsonb, add column replaces text collate "C"',
+    `create table registry_credentials (
+      org_id text collate "C" not null references organisations,
+      host text collate "C" not null,
+      username text not null,
+      sealed_password text collate "C" not null,
+      updated_at timestamptz(3) not null,
+      primary key (org_id, host)
+    )`,
+  ],
 } as const satisfies Record<string, readonly string[]>

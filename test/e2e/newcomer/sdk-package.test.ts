@@ -87,7 +87,10 @@ for (const [version, path] of [
     const all = await examples()
     assert.deepEqual(
       all.map(([name]) => name),
-      ['sandbox.mjs', 'names.mjs', 'files.mjs', 'image.mjs', 'fork.mjs', 'volume.mjs', 'session.mjs', 'events.mjs'],
+      [
+        ...['sandbox.mjs', 'names.mjs', 'files.mjs', 'image.mjs', 'dockerfile.mjs', 'fork.mjs', 'volume.mjs'],
+        ...['session.mjs', 'events.mjs'],
+      ],
     )
     const said: Record<string, string> = {}
     for (const [name, script] of all) {
@@ -100,6 +103,7 @@ for (const [version, path] of [
     assert.equal(said['names.mjs'], 'default\ntrue\nweb\n')
     assert.equal(said['files.mjs'], 'file 9 false\nSOME TEXT\n')
     assert.match(said['image.mjs'] ?? '', /^building 1 step [^]*\nprepared\n$/)
+    assert.match(said['dockerfile.mjs'] ?? '', /^files sent: [02]\nhello\n2\n$/)
     assert.equal(said['fork.mjs'], 'prepared\n'.repeat(3))
     assert.match(said['session.mjs'] ?? '', /^http:\/\/sb-/)
     const told = ['created', 'ready', 'hibernated', 'stopped'].map((name) => `sandbox.${name} key\n`)

@@ -9,11 +9,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::super::tar::{refused, unmade};
 use super::{is_whiteout, metadata, Tree, OPAQUE};
 use sys::entry::{change_file_mode, has_attribute};
 use sys::folder::Folder;
 use sys::Error;
+use tar::{refused, unmade};
 
 const NAME_BYTES_MAX: usize = 255;
 const PATH_BYTES_MAX: usize = 4095;

@@ -1,0 +1,184 @@
+import { readFile } from 'node:fs/promises'
+import { Readable } from 'node:stream'
+import { ServiceError } from '../../errors.ts'
+import { tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
+import type { TreeEntry } from '../file-tree.ts'
+import type { Blobs } from './blobs.ts'
+import type { Context, PackedEntry, PackOptions } from './context.ts'
+import { type Entry, shownKey } from './entries.ts'
+import type { IndexHead } from './index-file.ts'
+import type { Tree } from './tree.ts'
+import type { LoadedIndex } from './trees.ts'
+
+/** Files up to this size are read at once. */
+const smallBytes = 64 * 1024
+const pieceBytes = 64 * 1024
+const readsAhead = 8
+const root: Entry = { key: '', type: 'directory', mode: 0o755 }
+
+interface OpenedContext {
+  id: string
+  head: IndexHead
+  /** Not kept: builds wait with their context, and it may be large. */
+  load: () => Promise<LoadedIndex>
+  blobs: Blobs
+}
+
+/** A context whose contents are all there. `hold` keeps it. */
+export class HeldContext implements Context {
+  readonly id: string
+  readonly digest: string
+  readonly #createdAt: number
+  readonly #load: () => Promise<LoadedIndex>
+  readonly #blobs: Blobs
+  readonly #hold: Disposable
+  readonly #digests = new Map<string, Promise<string>>()
+
+  constructor({ id, head, load, blobs }: OpenedContext, hold: Disposable) {
+    this.id = id
+    this.digest = head.digest
+    this.#createdAt = head.createdAt
+    this.#load = load
+    this.#blobs = blobs
+    this.#hold = hold
+    this.#digests.set('', Promise.resolve(head.digest))
+  }
+
+  async find(path: string): Promise<TreeEntry | undefined> {
+    const entry = findIn(await this.#tree(), keyOf(path))
+    return entry && treeEntry(entry)
+  }
+
+  async list(path: string): Promise<TreeEntry[]> {
+    const tree = await this.#tree()
+    const folder = entryIn(tree, path)
+    if (folder.type !== 'directory') {
+      throw new ServiceError('not_found', `${shownKey(folder.key)} is no folder of the context`)
+    }
+    return Array.from(tree.children(folder.key), treeEntry)
+  }
+
+  async digestOf(path: string): Promise<string> {
+    const key = keyOf(path)
+    const digest = this.#digests.get(key) ?? this.#tree().then((tree) => tree.digestOf(entryIn(tree, path)))
+    this.#digests.set(key, digest)
+    return await digest
+  }
+
+  read(path: string): Readable {
+    return Readable.from(this.#contentOf(path), { objectMode: false })
+  }
+
+  pack(entries: Iterable<PackedEntry> | AsyncIterable<PackedEntry>, { skip = new Set() }: PackOptions = {}): Readable {
+    const skipped = new Set(Array.from(skip, keyOf))
+    return Readable.from(joined(this.#parts(entries, skipped)), { objectMode: false, highWaterMark: pieceBytes })
+  }
+
+  [Symbol.dispose](): void {
+    this.#hold[Symbol.dispose]()
+  }
+
+  async #tree(): Promise<Tree> {
+    return (await this.#load()).tree
+  }
+
+  async *#contentOf(path: string): AsyncGenerator<Buffer> {
+    const tree = await this.#tree()
+    const { blob, key } = entryIn(tree, path)
+    if (blob === undefined) throw new ServiceError('not_found', `${shownKey(key)} is no file of the context`)
+    yield* this.#blobs.open(tree.digestAt(blob)) as AsyncIterable<Buffer>
+  }
+
+  /** Small files are read ahead: each costs some waits for the disk. */
+  async *#parts(
+    entries: Iterable<PackedEntry> | AsyncIterable<PackedEntry>,
+    skipped: ReadonlySet<string>,
+  ): AsyncGenerator<Buffer> {
+    const tree = await this.#tree()
+    const ahead: AsyncGenerator<Buffer>[] = []
+    for await (const { entry, name } of selected(tree, entries, skipped)) {
+      ahead.push(this.#packed(tree, entry, name))
+      if (ahead.length === readsAhead) yield* ahead.shift()!
+    }
+    for (const packed of ahead) yield* packed
+    yield tarEnd
+  }
+
+  #packed(tree: Tree, { key, type, mode, size = 0, blob, target, mtime }: Entry, name: string): AsyncGenerator<Buffer> {
+    const modifiedSeconds = mtime ?? this.#createdAt
+    const header = tarHeader({ type, name, mode, size, ...(target === undefined ? {} : { target }), modifiedSeconds })
+    const digest = blob === undefined ? undefined : tree.digestAt(blob)
+    const small = digest === undefined || size > smallBytes ? undefined : readFile(this.#blobs.path(digest))
+    // Nobody may come to wait for it.
+    small?.catch(() => undefined)
+    const contents = async function* (blobs: Blobs): AsyncGenerator<Buffer> {
+      yield header
+      if (digest === undefined) return
+      let bytes = 0
+      for await (const part of small === undefined ? blobs.open(digest) : [await small]) {
+        bytes += (part as Buffer).length
+        if (bytes > size) break
+        yield part as Buffer
+      }
+      // A reader of the archive would take what follows for content.
+      if (bytes !== size) throw new Error(`the content of ${shownKey(key)} has another size than ${size}`)
+      yield tarPadding(size)
+    }
+    return contents(this.#blobs)
+  }
+}
+
+/** What is packed, under its names. */
+async function* selected(
+  tree: Tree,
+  entries: Iterable<PackedEntry> | AsyncIterable<PackedEntry>,
+  skipped: ReadonlySet<string>,
+): AsyncGenerator<{ entry: Entry; name: string }> {
+  for await (const { path, name } of entries) {
+    const entry = entryIn(tree, path)
+    if (skipped.has(entry.key)) continue
+    if (name !== '') yield { entry, name }
+    if (entry.type !== 'directory') continue
+    const nameAt = entry.key === '' ? 0 : entry.key.length + 1
+    for (const below of tree.below(entry.key, skipped)) {
+      const nameBelow = below.key.slice(nameAt).replaceAll('\0', '/')
+      yield { entry: below, name: name === '' ? nameBelow : `${name}/${nameBelow}` }
+    }
+  }
+}
+
+function entryIn(tree: Tree, path: string): Entry {
+  const key = keyOf(path)
+  const entry = findIn(tree, key)
+  if (entry === undefined) throw new ServiceError('not_found', `${shownKey(key)} is not in the context`)
+  return entry
+}
+
+function findIn(tree: Tree, key: string): Entry | undefined {
+  return key === '' ? root : tree.find(key)
+}
+
+function keyOf(path: string): string {
+  return path.slice(1).replaceAll('/', '\0')
+}
+
+function treeEntry({ key, type, mode, target }: Entry): TreeEntry {
+  const entry: TreeEntry = { path: `/${key.replaceAll('\0', '/')}`, type, mode }
+  if (target !== undefined) entry.target = target
+  return entry
+}
+
+/** Small parts together: a stream costs more for each than a copy. */
+async function* joined(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let waiting: Buffer[] = []
+  let bytes = 0
+  for await (const part of parts) {
+    waiting.push(part)
+    bytes += part.length
+    if (bytes < pieceBytes) continue
+    yield Buffer.concat(waiting)
+    waiting = []
+    bytes = 0
+  }
+  yield Buffer.concat(waiting)
+}
