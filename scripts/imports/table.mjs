@@ -6,7 +6,7 @@
 const base = ['errors.ts', 'lib']
 const ofRuntime = [...base, 'protocol/hostd.ts', 'sandbox/ports', 'runtime']
 const tools = [...ofRuntime, 'runtime/hostd', 'runtime/cleanup.ts']
-const tar = ['protocol/tar-reader.ts', 'protocol/tar-writer.ts']
+const files = ['exclude-patterns', 'glob', 'tar-reader', 'tar-writer'].map((name) => `protocol/${name}.ts`)
 const domains = ['events', 'sandbox', 'image', 'session', 'organisation']
 
 export const table = {
@@ -16,7 +16,7 @@ export const table = {
   events: [...base, 'protocol/log-events.ts'],
   sandbox: [...base, 'events'],
   organisation: [...base, 'events'],
-  image: [...base, 'protocol/http/images.ts', 'protocol/exclude-patterns.ts', ...tar, 'events', 'sandbox/index.ts'],
+  image: [...base, 'protocol/http/images.ts', ...files, 'events', 'sandbox/index.ts'],
   session: [...base, 'protocol', 'events', 'sandbox/index.ts'],
 
   // Programs, processes and files of the host, and the terms of self-tests.

@@ -1,6 +1,7 @@
 # What only the tests need of Debian: a browser and Caddy for the end-to-end tests, and the program of
 # Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
-# `docker-registry`, `umoci` and `musl-tools` are for images that tests build, fetch and push, `openssh-client` and `rsync` enter sandboxes, `shellcheck` is for the
+# `docker-registry`, `umoci` and `musl-tools` are for images that tests build, fetch and push, `bzip2` and `xz-utils`
+# for archives in their contexts, `openssh-client` and `rsync` enter sandboxes, `shellcheck` is for the
 # suite `check`.
 
 install_test_packages() {
@@ -12,6 +13,8 @@ install_test_packages() {
   command -v docker-registry >/dev/null || missing+=(docker-registry)
   command -v umoci >/dev/null || missing+=(umoci)
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
+  command -v bzip2 >/dev/null || missing+=(bzip2)
+  command -v xz >/dev/null || missing+=(xz-utils)
   command -v ssh >/dev/null || missing+=(openssh-client)
   command -v rsync >/dev/null || missing+=(rsync)
   command -v shellcheck >/dev/null || missing+=(shellcheck)

@@ -1,6 +1,6 @@
 import { Readable, pipeline, type Duplex } from 'node:stream'
 import zlib from 'node:zlib'
-import { tarEnd, tarHeader, tarPadding } from '../../src/protocol/tar-writer.ts'
+import { inPieces, tarEnd, tarHeader, tarPadding } from '../../src/protocol/tar-writer.ts'
 import type { components } from './api.ts'
 import type { Atoll } from './atoll.ts'
 import type { PrepareOptions } from './build-context.ts'
@@ -194,30 +194,16 @@ function isOnThisMachine(url: string): boolean {
 
 /** A body in pieces of a size that is worth a step, whatever the sizes of the files are. */
 function bodyOf(archive: AsyncIterable<Uint8Array>, onPiece: () => void): ReadableStream<Uint8Array> {
-  const pieces = gathered(archive)
+  const pieces = inPieces(archive, pieceBytes)
   return new ReadableStream({
     async pull(controller) {
-      const { value } = await pieces.next()
+      const { done, value } = await pieces.next()
       onPiece()
-      if (value === undefined) controller.close()
+      if (done) controller.close()
       else controller.enqueue(value)
     },
     async cancel() {
       await pieces.return(undefined)
     },
   })
-}
-
-async function* gathered(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, undefined> {
-  let waiting: Uint8Array[] = []
-  let bytes = 0
-  for await (const piece of pieces) {
-    waiting.push(piece)
-    bytes += piece.length
-    if (bytes < pieceBytes) continue
-    yield Buffer.concat(waiting)
-    waiting = []
-    bytes = 0
-  }
-  if (bytes > 0) yield Buffer.concat(waiting)
 }

@@ -141,6 +141,12 @@ export const foreignWords: Record<string, string> = {
   snapshot: 'atoll checkpoint keeps a moment of a sandbox',
   build: 'atoll image build makes an image',
   images: 'atoll image ls lists images',
+  rmi: 'atoll image rm deletes images',
+  pull: 'atoll image add fetches an image from a registry',
+  push: 'atoll image push sends an image to a registry',
+  save: 'atoll image export writes an image as an archive',
+  load: 'atoll image import makes an image of an archive',
+  history: 'atoll image log prints what the build of an image has told',
   version: 'atoll --version prints the version',
 }
 

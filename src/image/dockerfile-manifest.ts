@@ -1,7 +1,16 @@
+import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
+import { withRegistry } from '../lib/image-reference.ts'
+import { nearest } from '../lib/nearest.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertEnvs, assertInput } from '../sandbox/index.ts'
-import { type BuildPlan as StagePlan, parseDockerfile, stagesNeeded, type StageSource } from './dockerfile/index.ts'
+import {
+  type BuildPlan as StagePlan,
+  lineNaming,
+  parseDockerfile,
+  stagesNeeded,
+  type StageSource,
+} from './dockerfile/index.ts'
 import type { Manifest, ManifestOutline } from './manifest.ts'
 
 const secretsMax = 100
@@ -45,6 +54,24 @@ export function planStages({ dockerfile = '', target, buildArgs }: ManifestOutli
 export function imagesIn({ stages }: StagePlan): Set<string> {
   const sources = stages.flatMap(({ from, sources: named }): StageSource[] => [from, ...named.values()])
   return new Set(sources.flatMap((source) => (typeof source === 'object' && 'image' in source ? [source.image] : [])))
+}
+
+/** Looks an image of a plan up. A fault is told with the line that names the image. */
+export async function withLineOf<Found>(plan: StagePlan, name: string, look: () => Promise<Found>): Promise<Found> {
+  try {
+    return await look()
+  } catch (error) {
+    if (!isServiceError(error) || error.code === 'internal_error') throw error
+    const line = lineNaming(plan, name)
+    const { code, details } = error
+    const message = error.message.replace(/^image\.oci\b/, withRegistry(name))
+    const stage = nearest(name, plan.stageNames)
+    const why = stage === undefined ? message : `${message}; did you mean the stage ${stage}?`
+    throw new ServiceError(code, `dockerfile line ${line}: ${why}`, {
+      cause: error,
+      details: { ...details, field: 'dockerfile', line },
+    })
+  }
 }
 
 /** The image that the target stands on, perhaps through other stages. */

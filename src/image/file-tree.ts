@@ -1,5 +1,7 @@
 /** A tree of files that `COPY` reads: a context, or the disk of a sandbox. Paths are absolute and normal, names bytes in latin1. */
 export interface FileTree {
+  /** What an error adds about a path that is not there. */
+  readonly absence?: string
   /** The entry itself, a link too; undefined when there is none. */
   find(path: string): Promise<TreeEntry | undefined>
   /** The entries of a folder by name. */

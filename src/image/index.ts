@@ -20,5 +20,5 @@ export {
   type RegistryCredentialStore,
   type RegistryLogin,
 } from './registry-credentials.ts'
-export type { OciArchive } from './oci-archive.ts'
+export type { OciArchive } from './export/oci-archive.ts'
 export { imagesOf, type ImageSelection, type ImageStore } from './store.ts'

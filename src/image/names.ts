@@ -1,26 +1,23 @@
 import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
+import { imageNamePattern, imageNameRule } from '../lib/image-name.ts'
 import { withRegistry } from '../lib/image-reference.ts'
 import { listed } from '../lib/listed.ts'
+import { nearest } from '../lib/nearest.ts'
 import { sha256 } from '../lib/secret.ts'
 import { assertInput, startDefaults } from '../sandbox/index.ts'
 import type { Contexts } from './contexts.ts'
-import { dockerfileHash, imagesIn, planStages } from './dockerfile-manifest.ts'
+import { dockerfileHash, imagesIn, planStages, withLineOf } from './dockerfile-manifest.ts'
 import type { Image } from './image.ts'
 import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
 import type { ImageServiceDeps } from './service.ts'
 import { imagesOf } from './store.ts'
 
-const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$/
 const defaultTag = ':latest'
 
 /** The name of a new image as it is stored. Throws `invalid_request`. */
 export function readName(name: string): string {
-  assertInput(
-    namePattern.test(name),
-    'name',
-    'must be 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit, and after a `:` a tag of such if wanted',
-  )
+  assertInput(imageNamePattern.test(name), 'name', imageNameRule)
   return canonicalName(name)
 }
 
@@ -31,6 +28,8 @@ export function canonicalName(name: string): string {
 
 /** Names in an error. */
 const reportedNamesMax = 20
+/** Names that one that nobody knows is compared with. */
+const comparedNamesMax = 1000
 
 /** An image that an organisation may read. One that the operator has defined is not built before it is first named. */
 export interface ReadableImage extends Omit<Image, 'status'> {
@@ -107,10 +106,21 @@ export class ImageNames {
   ): Promise<ServiceError> {
     const names: string[] = [startDefaults.image]
     for await (const image of this.listUsable(orgId)) {
+      if (image.status === 'failed') continue
       if (names.push(image.name ?? image.id) > reportedNamesMax) break
     }
     const message = `no image ${name}; there are ${listed(names, reportedNamesMax)}`
     return new ServiceError('not_found', message, { cause, details: { field } })
+  }
+
+  /** The image that a misspelt name most likely means. */
+  async nearest(orgId: string, name: string): Promise<string | undefined> {
+    const names: string[] = [startDefaults.image]
+    for await (const image of this.listUsable(orgId)) {
+      if (image.status !== 'failed') names.push(image.name ?? image.id)
+      if (names.length >= comparedNamesMax) break
+    }
+    return nearest(canonicalName(name), names)
   }
 
   /** The error of a request that only the owner of an image may make, or nobody. */
@@ -141,7 +151,11 @@ export class ImageNames {
     outline: ManifestOutline,
   ): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
     const images = new Map<string, string>()
-    for (const name of imagesIn(planStages(outline))) images.set(name, (await this.meaningOf(orgId, name)).description)
+    const plan = planStages(outline)
+    for (const name of imagesIn(plan)) {
+      const { description } = await withLineOf(plan, name, () => this.meaningOf(orgId, name))
+      images.set(name, description)
+    }
     const contextDigest = await this.#digestOfContext(orgId, outline.context)
     const contentHash = dockerfileHash(outline, { images, ...defined({ contextDigest }) })
     return { contentHash, layerHashes: [] }
@@ -160,7 +174,7 @@ export class ImageNames {
   async meaningOf(orgId: string, name: string): Promise<NameInDockerfile> {
     const { definitions, sandboxes } = this.#context
     const isHere =
-      name === startDefaults.image ||
+      canonicalName(name) === startDefaults.image ||
       definitions.has(canonicalName(name)) ||
       (await this.#findVisible(orgId, name)) !== undefined
     if (isHere) return { description: await this.#describeBase(orgId, name) }
@@ -168,7 +182,7 @@ export class ImageNames {
     try {
       sandboxes.checkpoints.assertImportable(reference)
     } catch (error) {
-      if (!isServiceError(error)) throw error
+      if (!isServiceError(error) || reference === name) throw error
       throw await this.unknown(orgId, name, { field: 'dockerfile', cause: error })
     }
     return { description: `oci ${reference}`, reference }

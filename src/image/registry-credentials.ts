@@ -1,8 +1,8 @@
 import { ServiceError } from '../errors.ts'
-import { listed } from '../lib/listed.ts'
-import type { Sealer } from '../lib/sealed.ts'
 import { defined } from '../lib/defined.ts'
 import { parseImageReference } from '../lib/image-reference.ts'
+import { listed } from '../lib/listed.ts'
+import type { Sealer } from '../lib/sealed.ts'
 import { assertInput } from '../sandbox/index.ts'
 
 /** How an organisation logs in to a registry, without the password. */

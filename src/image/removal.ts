@@ -1,7 +1,7 @@
 import { ignoreNotFound } from '../errors.ts'
 import type { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
-import type { BuildLogs } from './build-logs.ts'
+import type { BuildLogs } from './build/logs.ts'
 import type { ImageServiceDeps } from './service.ts'
 
 interface RemovalContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'log'> {

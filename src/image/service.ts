@@ -5,22 +5,21 @@ import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { SandboxLimits, SandboxService, StartedSandbox, StartFromCheckpoint } from '../sandbox/index.ts'
-import type { OciArchive } from './oci-archive.ts'
 import { ArchiveUploads } from './archive-upload.ts'
-import { BuildFiles, keyOf } from './build-files.ts'
-import { BuildLogs } from './build-logs.ts'
-import { logOf } from './build-sandbox.ts'
-import type { BuildSecrets } from './build-secrets.ts'
-import type { Follower } from './builds.ts'
+import type { Follower } from './build/builds.ts'
+import { BuildFiles, keyOf } from './build/files.ts'
+import { Layers } from './build/layers.ts'
+import { BuildLogs } from './build/logs.ts'
+import { type BuildSecrets, RecordedBuilds } from './build/recorded-builds.ts'
+import { logOf } from './build/sandbox.ts'
 import { type ContextDeps, Contexts } from './contexts.ts'
 import type { Definitions } from './definitions.ts'
+import { ImageExports } from './export/exports.ts'
+import type { OciArchive } from './export/oci-archive.ts'
 import type { Image, ImageLimits } from './image.ts'
-import { Layers } from './layers.ts'
 import type { Manifest } from './manifest.ts'
-import { ImageExports } from './exports.ts'
 import { canonicalName, ImageNames, importHash, newImage, type ReadableImage, readName } from './names.ts'
 import { Publications } from './publications.ts'
-import { RecordedBuilds } from './recorded-builds.ts'
 import type { RegistryCredentials } from './registry-credentials.ts'
 import { Removal } from './removal.ts'
 import { ImageRows } from './rows.ts'
@@ -61,7 +60,7 @@ export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused' | 're
 
 /**
  * Images of an organisation: built once for each content, kept as checkpoints. `rows.ts` finds or makes the row of
- * a request, `recorded-builds.ts` writes the end of its build there. See docs/internals/images.md.
+ * a request, `build/recorded-builds.ts` writes the end of its build there. See docs/internals/images.md.
  */
 export class Images {
   readonly uploads: ArchiveUploads
@@ -83,30 +82,30 @@ export class Images {
     this.registries = deps.registryCredentials
     this.uploads = new ArchiveUploads(deps.signingSecret)
     this.contexts = new Contexts(deps)
-    const files = new BuildFiles(deps.dir)
-    const logs = new BuildLogs(deps.logDir, deps.log)
-    const locks = new KeyedMutex()
     this.#exports = new ImageExports(deps)
-    this.#files = files
-    this.#logs = logs
+    this.#files = new BuildFiles(deps.dir)
+    this.#logs = new BuildLogs(deps.logDir, deps.log)
     const { contexts } = this
     this.#names = new ImageNames({ ...deps, contexts })
-    this.#removal = new Removal({ ...deps, locks, logs })
-    const publications = new Publications(deps)
+    this.#publications = new Publications(deps)
+    const [files, logs, names, publications] = [this.#files, this.#logs, this.#names, this.#publications]
+    const locks = new KeyedMutex()
     const secrets: BuildSecrets = new Map()
-    this.#publications = publications
-    this.#rows = new ImageRows({ ...deps, names: this.#names, files, logs, locks, publications, secrets })
+    const removal = new Removal({ ...deps, locks, logs })
+    const rows = new ImageRows({ ...deps, names, files, logs, locks, publications, secrets })
+    const layers = new Layers({ ...deps, removal })
+    // A base may have to be built first.
     const bases: Bases = {
       originOf: (...args) => this.#usable.originOf(...args),
       findBase: (...args) => this.#usable.findBase(...args),
     }
-    const { names, rows, removal } = { names: this.#names, rows: this.#rows, removal: this.#removal }
-    const layers = new Layers({ ...deps, removal })
-    this.#recorded = new RecordedBuilds({
+    const recorded = new RecordedBuilds({
       ...{ ...deps, contexts, files, layers, logs, secrets, publications, removal, bases },
     })
-    const follow = this.follow.bind(this)
-    this.#usable = new UsableImages({ ...deps, names, rows, recorded: this.#recorded, follow })
+    this.#removal = removal
+    this.#rows = rows
+    this.#recorded = recorded
+    this.#usable = new UsableImages({ ...deps, names, rows, recorded, follow: this.follow.bind(this) })
   }
 
   /** Removes what a crash has left, and goes on with detached builds. Call after the start of the sandbox service. */

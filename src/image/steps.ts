@@ -3,7 +3,7 @@ import { ignoreNotFound, isServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import type { ImageStep } from '../protocol/http/images.ts'
 import { assertEnvs, assertInput, assertPath } from '../sandbox/index.ts'
-import { asRoot, type BuildSandbox } from './build-sandbox.ts'
+import { asRoot, type BuildSandbox } from './build/sandbox.ts'
 
 type WireArgs = { [One in ImageStep as One['type']]: One['args'] }
 

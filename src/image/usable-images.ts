@@ -1,17 +1,17 @@
 import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { startDefaults } from '../sandbox/index.ts'
-import { logOf } from './build-sandbox.ts'
-import { readyCheckpoint } from './builder.ts'
-import type { Follower } from './builds.ts'
-import type { Base } from './dockerfile-stages.ts'
+import type { Follower } from './build/builds.ts'
+import type { Base } from './build/dockerfile-stages.ts'
+import type { RecordedBuilds } from './build/recorded-builds.ts'
+import { logOf } from './build/sandbox.ts'
+import type { Origin } from './build/stage.ts'
+import { readyCheckpoint } from './checkpoint.ts'
 import type { Image } from './image.ts'
 import type { Manifest } from './manifest.ts'
 import { canonicalName, type ImageNames } from './names.ts'
-import type { RecordedBuilds } from './recorded-builds.ts'
 import type { ImageRows } from './rows.ts'
 import type { BuildOptions, ImageServiceDeps } from './service.ts'
-import type { Origin } from './stage.ts'
 
 interface UsableImagesContext extends Pick<ImageServiceDeps, 'store' | 'sandboxes' | 'definitions' | 'operatorOrgId'> {
   names: ImageNames
@@ -84,7 +84,13 @@ export class UsableImages implements Bases {
     const row = { isDetached: false, isShared, ...defined({ name, creation, replace }) }
     const image = await this.#context.rows.findOrInsert(orgId, manifest, row)
     if (image.status === 'ready') {
-      onEvent?.(logOf(0, 'cache_hit', `image ${image.contentHash.slice(0, 12)} is there`))
+      onEvent?.(
+        logOf(
+          0,
+          'cache_hit',
+          `an image with this content is there, ${image.contentHash.slice(0, 12)}: nothing has to be built`,
+        ),
+      )
       await this.#touch(image)
       return image
     }
@@ -107,13 +113,31 @@ export class UsableImages implements Bases {
     const image =
       reference === undefined
         ? await this.find(orgId, canonicalName(name), follower)
-        : await this.obtainBuilt(orgId, { oci: reference }, { ...follower, isShared: true })
+        : await this.#fetched(orgId, { name, reference }, follower)
     const { checkpointId, config, oci } = image ?? {}
     if (checkpointId === undefined) throw await names.unknown(orgId, name, { field: 'dockerfile' })
     const { envs, commandDefaults } = (await sandboxes.checkpoints.usable(orgId, checkpointId)).sandboxConfig
     const ofImage = config ?? (oci && { entrypoint: oci.entrypoint, cmd: oci.cmd })
     const state = { envs, ...defined({ cwd: commandDefaults?.cwd, user: commandDefaults?.user, config: ofImage }) }
     return { origin: { checkpointId }, description, state, ...defined({ reference }) }
+  }
+
+  /** Of a name without a registry an error says that no image here has it either: it may be misspelt. */
+  async #fetched(
+    orgId: string,
+    { name, reference }: { name: string; reference: string },
+    follower: Follower,
+  ): Promise<Image> {
+    try {
+      return await this.obtainBuilt(orgId, { oci: reference }, { ...follower, isShared: true })
+    } catch (error) {
+      if (!isServiceError(error) || error.code === 'internal_error' || reference === name) throw error
+      const { code, message, details } = error
+      const near = await this.#context.names.nearest(orgId, name)
+      const here = `no image of this server is called ${name} either`
+      const why = `${message}; ${here}${near === undefined ? '' : `: did you mean ${near}?`}`
+      throw new ServiceError(code, why, { cause: error, details })
+    }
   }
 
   async #touch(image: Image): Promise<void> {

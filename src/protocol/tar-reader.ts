@@ -84,6 +84,11 @@ function paddingOf(size: number): number {
   return (blockBytes - (size % blockBytes)) % blockBytes
 }
 
+/** Whether a file that begins with this is an archive with an entry. */
+export function isTarHeader(start: Buffer): boolean {
+  return start.length >= blockBytes && hasItsSum(start.subarray(0, blockBytes))
+}
+
 function hasItsSum(header: Buffer): boolean {
   let sum = 0
   for (const [index, byte] of header.entries()) sum += index >= 148 && index < 156 ? 0x20 : byte

@@ -40,6 +40,27 @@ export function tarPadding(size: number): Buffer {
 /** The end of an archive. */
 export const tarEnd: Buffer = Buffer.alloc(2 * blockBytes)
 
+/** Changes the time in a header. */
+export function setTarTime(header: Buffer, modifiedSeconds: number): void {
+  putOctal(header, modifiedSeconds, 136, 11)
+  putSum(header)
+}
+
+/** Parts of an archive, small ones together: a stream costs more for each than a copy. */
+export async function* inPieces(parts: AsyncIterable<Uint8Array>, pieceBytes: number): AsyncGenerator<Buffer> {
+  let waiting: Uint8Array[] = []
+  let bytes = 0
+  for await (const part of parts) {
+    waiting.push(part)
+    bytes += part.length
+    if (bytes < pieceBytes) continue
+    yield Buffer.concat(waiting)
+    waiting = []
+    bytes = 0
+  }
+  if (bytes > 0) yield Buffer.concat(waiting)
+}
+
 /** Whether readers of each format find the whole name in its field. */
 function isPlain(text: string): boolean {
   return text.length <= 100 && /^[\x20-\x7e]*$/.test(text)
@@ -63,19 +84,26 @@ interface Fields {
 
 function blockOf(typeFlag: string, { name, mode, size, target, seconds }: Fields): Buffer {
   const block = Buffer.alloc(blockBytes)
-  const octal = (value: number, at: number, digits: number) =>
-    block.write(value.toString(8).padStart(digits, '0'), at, 'latin1')
   block.write(name.slice(0, 100), 0, 'latin1')
-  octal(mode & 0o7777, 100, 7)
-  octal(0, 108, 7)
-  octal(0, 116, 7)
-  octal(size > octalMax ? 0 : size, 124, 11)
-  octal(seconds, 136, 11)
-  block.write(' '.repeat(8), 148, 'latin1')
+  putOctal(block, mode & 0o7777, 100, 7)
+  putOctal(block, 0, 108, 7)
+  putOctal(block, 0, 116, 7)
+  putOctal(block, size > octalMax ? 0 : size, 124, 11)
+  putOctal(block, seconds, 136, 11)
   block.write(typeFlag, 156, 'latin1')
   block.write(target.slice(0, 100), 157, 'latin1')
   block.write('ustar\x0000', 257, 'latin1')
-  const sum = block.reduce((total, byte) => total + byte, 0)
-  block.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148, 'latin1')
+  putSum(block)
   return block
+}
+
+function putOctal(block: Buffer, value: number, at: number, digits: number): void {
+  block.write(`${value.toString(8).padStart(digits, '0')}\0`, at, 'latin1')
+}
+
+/** The sum of all bytes, the field itself counted as blanks. */
+function putSum(block: Buffer): void {
+  block.fill(' ', 148, 156)
+  const sum = block.reduce((total, byte) => total + byte, 0)
+  putOctal(block, sum, 148, 6)
 }

@@ -30,8 +30,8 @@ pub use filesystem::{allocate, available_bytes, has_true_sizes};
 pub use folder::open_strictly;
 pub use libc::{
     FileLimit, EAGAIN, EBUSY, ECONNREFUSED, EDQUOT, EINVAL, EISDIR, ELOOP, ENOBUFS, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY,
-    ENOTTY, EOPNOTSUPP, EOVERFLOW, EROFS, ESRCH, ETIMEDOUT, EXDEV, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
-    O_PATH, O_TMPFILE,
+    ENOTTY, EOPNOTSUPP, EOVERFLOW, EPERM, EROFS, ESRCH, ETIMEDOUT, EXDEV, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW,
+    O_NONBLOCK, O_PATH, O_TMPFILE,
 };
 pub use machine::{add_entropy, since_boot};
 pub use mounts::*;

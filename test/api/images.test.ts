@@ -172,6 +172,8 @@ test('image: a failed step is told by both calls, and the next build takes its p
   assert.deepEqual([start.status, start.body.step], [400, 2])
   const notReady = await api.post('/api/sandboxes', { snapshot: 'broken' })
   assert.deepEqual([notReady.status, notReady.body.reason], [409, 'not_ready'])
+  const unknown = await api.post('/api/sandboxes', { snapshot: 'brokn' })
+  assert.match(unknown.body.error, /^no image brokn; there are base\b(?!.*broken)/)
   assert.equal((await api.post('/api/snapshots', { name: 'broken', image: imageOf('true', 'true') })).status, 201)
   assert.deepEqual(await buildsUnderWay(), [])
 })

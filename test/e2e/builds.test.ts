@@ -13,6 +13,9 @@ const dir = join(import.meta.dirname, '../builds')
 const wanted = new RegExp(process.env['ATOLL_BUILD_CASES'] ?? '')
 const atOnce = 4
 
+// The modes of a context are those of its files.
+process.umask(0o022)
+
 const server = await AtollServer.startForFile({
   env: { ATOLL_REGISTRIES: 'none', ATOLL_LIMITS: JSON.stringify({ image: { buildsAtOnce: atOnce } }) },
 })

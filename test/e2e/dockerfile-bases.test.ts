@@ -71,7 +71,12 @@ test('dockerfile: a named image that changes is built upon again, and one that n
   assert.equal(await printedIn('built', 'cat /m'), '2\n')
   const unknown = await build('FROM nobody-knows', {}, 'unknown')
   assert.equal(unknown.status, 404)
-  assert.match(JSON.stringify(unknown.body), /no image nobody-knows; there are base, /)
+  assert.match(JSON.stringify(unknown.body), /dockerfile line 1: no image nobody-knows; there are base, /)
+  const elsewhere = await build(['FROM base', 'COPY --from=registry.invalid/x / /x'], {}, 'elsewhere')
+  assert.match(
+    JSON.stringify(elsewhere.body),
+    /dockerfile line 2: registry\.invalid\/x is in a registry that is not allowed/,
+  )
   assert.ok(!(await rows()).some(({ name }) => name === 'unknown'))
   await deleteAll()
   await untilNothingIsLeft()

@@ -79,8 +79,12 @@ export function dockerfileBuilds(server: AtollServer) {
       replace: true,
       image: { dockerfile: text, ...image },
     })
+    return { status, body, log: await logOf(name) }
+  }
+
+  async function logOf(name: string): Promise<string[]> {
     const answer = await fetch(`${server.url}/api/images/${name}/log`, { headers: { 'x-api-key': server.key } })
-    return { status, body, log: (await answer.text()).split('\n') }
+    return (await answer.text()).split('\n')
   }
 
   /** What a command prints in a sandbox from an image. */
@@ -112,5 +116,5 @@ export function dockerfileBuilds(server: AtollServer) {
     assert.deepEqual(await sandboxes(), [])
   }
 
-  return { api, contextOf, build, printedIn, rows, sandboxes, layersOnDisk, deleteAll, untilNothingIsLeft }
+  return { api, contextOf, build, logOf, printedIn, rows, sandboxes, layersOnDisk, deleteAll, untilNothingIsLeft }
 }

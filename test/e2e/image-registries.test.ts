@@ -34,7 +34,9 @@ const tree = String.raw`cd / && own='-path ./proc -o -path ./sys -o -path ./dev 
   find . -xdev \( $own \) -prune -o -type f -printf '%p %s %T@\n' | sed 's/[.][0-9]*$//' && find opt etc -xdev -type f ! -path 'etc/[hmr]*' -exec sha256sum {} +`
 const steps = [
   // What is deleted is in no archive, and a small one is made sooner.
-  'rm -rf /usr/local /usr/share /usr/lib/git-core /usr/bin/git* /usr/lib/*/perl* /usr/lib/*/libicu*',
+  `rm -rf /usr/local /usr/share /usr/sbin /usr/lib/git-core /usr/lib/apt /usr/lib/openssh /usr/lib/*/perl* /usr/lib/*/gconv
+  cd /usr/bin && rm -rf git* perl* rg scalar openssl ssh* rsync apt* dpkg* sqlite*
+  cd /usr/lib/*-linux-gnu && rm -rf libicu* libperl* libgnutls* libunistring* libdb-* libapt* libstdc++* libsqlite*`,
   `mkdir -p /opt/tree/deep && cd /opt/tree && printf hello > file && chown 1234:5678 file && chmod 4750 file && ln file hard
   ln -s ../no/where link && printf x > 'name with ü and
 newline' && : > empty && mkdir -m 2775 shared && mkfifo pipe && truncate -s 3M sparse && touch -d '2001-02-03 04:05:06' file

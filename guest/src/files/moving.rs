@@ -13,10 +13,6 @@ use std::os::unix::fs::{symlink, DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use sys::folder::Folder;
 
-const EPERM: i32 = 1;
-const EXDEV: i32 = 18;
-const EINVAL: i32 = 22;
-
 /// The target's folder must exist. `conflict` where the target exists, unless `overwrite` replaces a file or an empty folder.
 pub fn move_entry(from: &Path, to: &Path, overwrite: bool) -> Outcome<()> {
     for (key, path) in [("from", from), ("to", to)] {
@@ -33,7 +29,7 @@ pub fn move_entry(from: &Path, to: &Path, overwrite: bool) -> Outcome<()> {
         return Err(Fault::invalid(format!("to: {} lies in what is moved", printable(to))));
     }
     match rename(from, to, overwrite) {
-        Err(error) if error.raw_os_error() == Some(EXDEV) => move_by_copy(from, to, overwrite),
+        Err(error) if error.raw_os_error() == Some(sys::EXDEV) => move_by_copy(from, to, overwrite),
         result => result.map_err(|error| about(error, to)),
     }
 }
@@ -44,7 +40,7 @@ fn rename(from: &Path, to: &Path, overwrite: bool) -> io::Result<()> {
     }
     match sys::rename_new(from, to) {
         // The file system cannot tell a new name from an old one.
-        Err(error) if error.raw_os_error() == Some(EINVAL) => match fs::symlink_metadata(to) {
+        Err(error) if error.raw_os_error() == Some(sys::EINVAL) => match fs::symlink_metadata(to) {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
             Err(_) => fs::rename(from, to),
         },
@@ -133,7 +129,7 @@ fn adopt(path: &Path, old: &Metadata) -> io::Result<()> {
     if (now.uid(), now.gid()) != (old.uid(), old.gid()) {
         match folder.give(name, old.uid(), old.gid()) {
             // Rights of the old owner are not given to a new one.
-            Err(error) if error.raw_os_error() == Some(EPERM) => mode &= 0o1777,
+            Err(error) if error.raw_os_error() == Some(sys::EPERM) => mode &= 0o1777,
             result => result?,
         }
     }

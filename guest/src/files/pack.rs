@@ -32,7 +32,6 @@ const NAMES_BYTES_MAX: usize = 96 << 20;
 const LINKS_BYTES_MAX: usize = 32 << 20;
 /// XATTR_LIST_MAX and XATTR_SIZE_MAX of the kernel.
 const ATTRIBUTE_MAX: usize = 64 << 10;
-const EXDEV: i32 = 18;
 
 pub struct Source {
     path: PathBuf,
@@ -180,7 +179,7 @@ impl<W: Write> Packer<'_, W> {
                 Ok(node) => node,
                 // Another process has removed it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) if error.raw_os_error() == Some(EXDEV) => {
+                Err(error) if error.raw_os_error() == Some(sys::EXDEV) => {
                     self.mount_point(&here, &name, archived)?;
                     continue;
                 }

@@ -31,11 +31,6 @@ const MADE_FOLDER_MODE: u32 = 0o755;
 const COPY_BYTES: usize = 128 * 1024;
 /// Zeros of this length at least become a hole.
 const HOLE_BYTES: usize = 4096;
-const ENOENT: i32 = 2;
-const EBUSY: i32 = 16;
-const EXDEV: i32 = 18;
-const ENOTDIR: i32 = 20;
-const ELOOP: i32 = 40;
 
 /// Reads the archive from frames of the client.
 pub fn unpack(unpacking: &Unpacking, protected: &ProtectedDirectory, reader: &mut impl Read) -> Outcome<Report> {
@@ -195,7 +190,7 @@ impl<'a> Tree<'a> {
         let mut made = folder.make_folder(name);
         if matches!(&made, Err(error) if error.kind() == ErrorKind::AlreadyExists) {
             made = folder.below(name);
-            if matches!(&made, Err(error) if matches!(error.raw_os_error(), Some(ENOTDIR | ELOOP))) {
+            if matches!(&made, Err(error) if matches!(error.raw_os_error(), Some(sys::ENOTDIR | sys::ELOOP))) {
                 if !self.unpacking.as_archive {
                     let message = format!("{}: is no folder, and a folder would take its place", printable(&path));
                     return Err(Fault::conflict(message));
@@ -205,7 +200,7 @@ impl<'a> Tree<'a> {
             }
         }
         let made = match made {
-            Err(error) if error.raw_os_error() == Some(EXDEV) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(sys::EXDEV) => return Ok(false),
             made => made.map_err(failed)?,
         };
         let (uid, gid) = self.owner_of(entry).unwrap_or((0, 0));
@@ -238,7 +233,7 @@ impl<'a> Tree<'a> {
     ) -> Outcome<Option<Made>> {
         match make(folder) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) if error.raw_os_error() == Some(EXDEV) => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(sys::EXDEV) => return Ok(None),
             made => return made.map(Some).map_err(|error| about(error, path)),
         }
         match folder.look(name).and_then(|node| node.metadata()) {
@@ -253,9 +248,9 @@ impl<'a> Tree<'a> {
                 self.last = None;
                 remove(&name_of(folder).join(name))?;
             }
-            Err(error) if error.raw_os_error() == Some(EXDEV) => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(sys::EXDEV) => return Ok(None),
             _ => match folder.unlink(name) {
-                Err(error) if error.raw_os_error() == Some(EBUSY) => return Ok(None),
+                Err(error) if error.raw_os_error() == Some(sys::EBUSY) => return Ok(None),
                 result => result.map_err(|error| about(error, path))?,
             },
         }
@@ -270,7 +265,7 @@ impl<'a> Tree<'a> {
             }
         }
         let folder = match self.open_folder(names) {
-            Err(error) if error.raw_os_error() == Some(ENOENT) => self.make_parents(names)?,
+            Err(error) if error.raw_os_error() == Some(sys::ENOENT) => self.make_parents(names)?,
             result => self.entered(result, names)?,
         };
         let folder = folder.map(Rc::new);
@@ -282,7 +277,7 @@ impl<'a> Tree<'a> {
         let mut here = self.open_folder(&[]).map_err(|error| about(error, &self.unpacking.target))?;
         for count in 1..=names.len() {
             let opened = match self.open_folder(&names[..count]) {
-                Err(error) if error.raw_os_error() == Some(ENOENT) => {
+                Err(error) if error.raw_os_error() == Some(sys::ENOENT) => {
                     let path = self.path_of(&names[..count - 1], &names[count - 1]);
                     let made = here.make_folder(&names[count - 1]).map_err(|error| about(error, &path))?;
                     change_file_mode(&made, MADE_FOLDER_MODE).map_err(|error| about(error, &path))?;
@@ -314,8 +309,8 @@ impl<'a> Tree<'a> {
         match result {
             Ok(folder) => Ok(Some(folder)),
             Err(error) => match error.raw_os_error() {
-                Some(EXDEV) => Ok(None),
-                Some(ENOTDIR | ELOOP) => {
+                Some(sys::EXDEV) => Ok(None),
+                Some(sys::ENOTDIR | sys::ELOOP) => {
                     let message = format!("{}: a part of the path is no folder", printable(self.joined(names)));
                     Err(Fault::conflict(message))
                 }

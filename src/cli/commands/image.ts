@@ -13,11 +13,8 @@ import { withRegistry } from '../../lib/image-reference.ts'
 import { defaultName } from '../image-name.ts'
 import { addImageBuild } from '../image/build.ts'
 import { addImageList } from '../image/list.ts'
-import { addImageNames } from '../image/names.ts'
+import { addImageNames, transferTimeoutMs } from '../image/names.ts'
 import { addPrune } from '../image/prune.ts'
-
-/** A large archive takes its time. */
-const importTimeoutMs = 2 * 3_600_000
 
 interface ReplaceFlags extends Flags {
   replace?: boolean
@@ -62,7 +59,7 @@ export function addImage(program: Command): void {
     .option('--replace', 'give a name that is taken to the new image, once it is ready')
     .action(async (name: string, file: string, _options: ReplaceFlags, command: Command) => {
       const { json, replace, ...flags } = command.optsWithGlobals<ReplaceFlags>()
-      const options = { client: await clientOf(flags), replace, requestTimeoutMs: importTimeoutMs }
+      const options = { client: await clientOf(flags), replace, requestTimeoutMs: transferTimeoutMs }
       const handle = file === '-' ? undefined : await open(file)
       const progress = new Progress(name)
       const bytes = (await handle?.stat())?.size

@@ -1,6 +1,6 @@
 import { readFile, stat } from 'node:fs/promises'
 import { text } from 'node:stream/consumers'
-import type { Command } from 'commander'
+import { Option, type Command } from 'commander'
 import {
   Image,
   type Atoll,
@@ -10,6 +10,7 @@ import {
 } from '../../../sdk/src/index.ts'
 import { buildTeller } from '../build.ts'
 import { buildArgsOf, secretsOf } from './build-inputs.ts'
+import { assertImageName } from '../image-name.ts'
 import { UsageError } from '../exit-codes.ts'
 import { examples, list } from '../options.ts'
 import { hint, note, writeJson, writeLine } from '../output.ts'
@@ -34,7 +35,7 @@ const standard = '-'
 const namesMax = 5
 
 export function addImageBuild(image: Command): void {
-  image
+  const build = image
     .command('build')
     .description(
       'build an image from the Dockerfile of a folder and the files that it copies, and print its id.\n\n' +
@@ -70,12 +71,32 @@ export function addImageBuild(image: Command): void {
     .action(async (name: string, path: string, _options: BuildFlags, command: Command) => {
       const flags = command.optsWithGlobals<BuildFlags>()
       const { json, background, replace } = flags
+      assertImageName(name)
       const how = { client: await clientOf(flags), replace, isAwaited: background !== true }
       const { info } = await (isManifest(path) ? buildManifest : buildFolder)(name, path, flags, how)
       if (json) return await writeJson(info)
       await writeLine(info.id)
       hint(`atoll create --template ${name}`)
     })
+  refuseForeign(build)
+}
+
+/** Flags of `docker build`, with what serves here. They are in no help. */
+const foreignFlags: Record<string, string> = {
+  '-t, --tag <name>': 'the name stands without it, as in "atoll image build NAME FOLDER"',
+  '--platform <platform>': 'a build is for the machine of the server',
+  '--pull': 'a tag is fetched once; a digest, as in FROM python@sha256:…, names another content',
+  '--progress <type>': 'lines are plain where standard error is no terminal',
+  '--push': '"atoll image push" sends an image to a registry',
+}
+
+function refuseForeign(build: Command): void {
+  for (const [flags, instead] of Object.entries(foreignFlags)) {
+    const option = new Option(flags).hideHelp()
+    build.addOption(option).on(`option:${option.name()}`, () => {
+      throw new UsageError(`there is no flag ${option.short ?? option.long}: ${instead}`)
+    })
+  }
 }
 
 interface How {
@@ -105,7 +126,8 @@ async function manifestIn(file: string): Promise<ImageManifest> {
   try {
     return JSON.parse(content) as ImageManifest
   } catch {
-    throw new UsageError(`${file} is not JSON`)
+    if (file !== standard) throw new UsageError(`${file} is not JSON`)
+    throw new UsageError('standard input is not JSON; "-f -" reads a Dockerfile from it')
   }
 }
 
@@ -143,7 +165,8 @@ function tellContext(one: ContextProgress, progress: Progress): void {
   else {
     progress.end()
     const { files, sentFiles, sentBytes, leftOut } = one
-    note(`context: ${sentFiles} of ${files} files sent (${sizeText(sentBytes)})`)
+    const sent = `${sentFiles} of ${files} files sent (${sizeText(sentBytes)})`
+    note(`context: ${sentFiles === 0 ? `the server has all of ${files} files` : sent}`)
     if (leftOut.length === 0) return
     const names = leftOut.slice(0, namesMax).map((name) => JSON.stringify(name))
     note(`sockets are left out: ${names.join(', ')}${leftOut.length > namesMax ? ' …' : ''}`)

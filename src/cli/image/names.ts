@@ -13,7 +13,7 @@ import { counted, Progress } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 /** A large image takes its time. */
-const transferTimeoutMs = 2 * 3_600_000
+export const transferTimeoutMs = 2 * 3_600_000
 
 interface TagFlags extends Flags {
   replace?: boolean
@@ -50,6 +50,7 @@ export function addImageNames(image: Command): void {
       if (output === '-' && process.stdout.isTTY)
         throw new UsageError('standard output is a terminal: name a file with --output')
       const found = await Image.get(nameOrId, { client: await clientOf(flags) })
+      note('packing all files of the image')
       const archive = await found.archive({ requestTimeoutMs: transferTimeoutMs })
       const progress = new Progress(nameOrId)
       const chunks = counted(Readable.fromWeb(archive as ReadableStream), (bytes) => progress.update(bytes))
@@ -70,7 +71,7 @@ export function addImageNames(image: Command): void {
       const { json, ...flags } = command.optsWithGlobals<Flags>()
       const found = await Image.get(nameOrId, { client: await clientOf(flags) })
       const target = withRegistry(reference)
-      note(`pushing to ${target}`)
+      note(`packing all files of the image, then pushing to ${target}`)
       const pushed = await found.push(target, { requestTimeoutMs: transferTimeoutMs })
       if (json) await writeJson(pushed)
       else await writeLine(pushed.digest)

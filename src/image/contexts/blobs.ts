@@ -1,6 +1,7 @@
-import { constants, createReadStream } from 'node:fs'
+import { closeSync, constants, createReadStream, open as openFile, read as readFile } from 'node:fs'
 import { type FileHandle, link, mkdir, open, readdir, rm, stat, unlink } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
+import { promisify } from 'node:util'
 import { ServiceError } from '../../errors.ts'
 import { newId } from '../../lib/id.ts'
 import { digestBytes } from './tree.ts'
@@ -8,6 +9,7 @@ import type { DigestSet } from './digest-set.ts'
 
 /** What a file costs at least: its inode, its name and a block. */
 const fileBytesMin = 16 * 1024
+const [opened, readAt] = [promisify(openFile), promisify(readFile)]
 const folders = Array.from({ length: 256 }, (_, first) => first.toString(16).padStart(2, '0'))
 
 /**
@@ -48,6 +50,17 @@ export class Blobs {
 
   open(digest: string): Readable {
     return createReadStream(this.path(digest))
+  }
+
+  /** A content at once; undefined if it has another size. Half of what `readFile` costs: without its `fstat`, and a close waits for nothing. */
+  async read(digest: string, size: number): Promise<Buffer | undefined> {
+    const file = await opened(this.path(digest), 'r')
+    try {
+      const { buffer, bytesRead } = await readAt(file, Buffer.allocUnsafe(size + 1), 0, size + 1, 0)
+      return bytesRead === size ? buffer.subarray(0, size) : undefined
+    } finally {
+      closeSync(file)
+    }
   }
 
   path(digest: string): string {

@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import { tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
@@ -13,7 +12,7 @@ import type { LoadedIndex } from './trees.ts'
 /** Files up to this size are read at once. */
 const smallBytes = 64 * 1024
 const pieceBytes = 64 * 1024
-const readsAhead = 8
+const readsAhead = 16
 const root: Entry = { key: '', type: 'directory', mode: 0o755 }
 
 interface OpenedContext {
@@ -26,6 +25,7 @@ interface OpenedContext {
 
 /** A context whose contents are all there. `hold` keeps it. */
 export class HeldContext implements Context {
+  readonly absence = ': it is not in the folder, or the ignore file leaves it out'
   readonly id: string
   readonly digest: string
   readonly #createdAt: number
@@ -93,57 +93,77 @@ export class HeldContext implements Context {
   async *#parts(
     entries: Iterable<PackedEntry> | AsyncIterable<PackedEntry>,
     skipped: ReadonlySet<string>,
-  ): AsyncGenerator<Buffer> {
+  ): AsyncGenerator<Buffer[]> {
     const tree = await this.#tree()
-    const ahead: AsyncGenerator<Buffer>[] = []
-    for await (const { entry, name } of selected(tree, entries, skipped)) {
-      ahead.push(this.#packed(tree, entry, name))
-      if (ahead.length === readsAhead) yield* ahead.shift()!
+    const ahead: Packed[] = []
+    for await (const { path, name } of entries) {
+      for (const selected of below(tree, entryIn(tree, path), name, skipped)) {
+        ahead.push(this.#packed(tree, selected))
+        if (ahead.length < readsAhead) continue
+        const packed = ahead.shift()!
+        if ('whole' in packed) yield await packed.whole
+        else yield* packed.parts
+      }
     }
-    for (const packed of ahead) yield* packed
-    yield tarEnd
+    for (const packed of ahead) {
+      if ('whole' in packed) yield await packed.whole
+      else yield* packed.parts
+    }
+    yield [tarEnd]
   }
 
-  #packed(tree: Tree, { key, type, mode, size = 0, blob, target, mtime }: Entry, name: string): AsyncGenerator<Buffer> {
+  #packed(tree: Tree, { entry, name }: Selected): Packed {
+    const { key, type, mode, size = 0, blob, target, mtime } = entry
     const modifiedSeconds = mtime ?? this.#createdAt
     const header = tarHeader({ type, name, mode, size, ...(target === undefined ? {} : { target }), modifiedSeconds })
-    const digest = blob === undefined ? undefined : tree.digestAt(blob)
-    const small = digest === undefined || size > smallBytes ? undefined : readFile(this.#blobs.path(digest))
+    if (blob === undefined) return { whole: [header] }
+    const digest = tree.digestAt(blob)
+    // A reader of the archive would take what follows for content.
+    const wrong = () => new Error(`the content of ${shownKey(key)} has another size than ${size}`)
+    if (size > smallBytes) return { parts: largeFile(header, () => this.#blobs.open(digest), { size, wrong }) }
+    const whole = this.#blobs.read(digest, size).then((content) => {
+      if (content === undefined) throw wrong()
+      return [header, content, tarPadding(size)]
+    })
     // Nobody may come to wait for it.
-    small?.catch(() => undefined)
-    const contents = async function* (blobs: Blobs): AsyncGenerator<Buffer> {
-      yield header
-      if (digest === undefined) return
-      let bytes = 0
-      for await (const part of small === undefined ? blobs.open(digest) : [await small]) {
-        bytes += (part as Buffer).length
-        if (bytes > size) break
-        yield part as Buffer
-      }
-      // A reader of the archive would take what follows for content.
-      if (bytes !== size) throw new Error(`the content of ${shownKey(key)} has another size than ${size}`)
-      yield tarPadding(size)
-    }
-    return contents(this.#blobs)
+    whole.catch(() => undefined)
+    return { whole }
   }
 }
 
-/** What is packed, under its names. */
-async function* selected(
-  tree: Tree,
-  entries: Iterable<PackedEntry> | AsyncIterable<PackedEntry>,
-  skipped: ReadonlySet<string>,
-): AsyncGenerator<{ entry: Entry; name: string }> {
-  for await (const { path, name } of entries) {
-    const entry = entryIn(tree, path)
-    if (skipped.has(entry.key)) continue
-    if (name !== '') yield { entry, name }
-    if (entry.type !== 'directory') continue
-    const nameAt = entry.key === '' ? 0 : entry.key.length + 1
-    for (const below of tree.below(entry.key, skipped)) {
-      const nameBelow = below.key.slice(nameAt).replaceAll('\0', '/')
-      yield { entry: below, name: name === '' ? nameBelow : `${name}/${nameBelow}` }
-    }
+interface Selected {
+  entry: Entry
+  name: string
+}
+
+/** An entry in an archive: all of it at once, or in parts that are read when they are asked for. */
+type Packed = { whole: Buffer[] | Promise<Buffer[]> } | { parts: AsyncGenerator<Buffer[]> }
+
+async function* largeFile(
+  header: Buffer,
+  open: () => AsyncIterable<Buffer>,
+  { size, wrong }: { size: number; wrong: () => Error },
+): AsyncGenerator<Buffer[]> {
+  yield [header]
+  let bytes = 0
+  for await (const part of open()) {
+    bytes += part.length
+    if (bytes > size) break
+    yield [part]
+  }
+  if (bytes !== size) throw wrong()
+  yield [tarPadding(size)]
+}
+
+/** What is packed of an entry, under its names. */
+function* below(tree: Tree, entry: Entry, name: string, skipped: ReadonlySet<string>): Generator<Selected> {
+  if (skipped.has(entry.key)) return
+  if (name !== '') yield { entry, name }
+  if (entry.type !== 'directory') return
+  const nameAt = entry.key === '' ? 0 : entry.key.length + 1
+  for (const found of tree.below(entry.key, skipped)) {
+    const nameBelow = found.key.slice(nameAt).replaceAll('\0', '/')
+    yield { entry: found, name: name === '' ? nameBelow : `${name}/${nameBelow}` }
   }
 }
 
@@ -169,14 +189,16 @@ function treeEntry({ key, type, mode, target }: Entry): TreeEntry {
 }
 
 /** Small parts together: a stream costs more for each than a copy. */
-async function* joined(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+async function* joined(parts: AsyncIterable<Buffer[]>): AsyncGenerator<Buffer> {
   let waiting: Buffer[] = []
   let bytes = 0
-  for await (const part of parts) {
-    waiting.push(part)
-    bytes += part.length
+  for await (const some of parts) {
+    for (const part of some) {
+      waiting.push(part)
+      bytes += part.length
+    }
     if (bytes < pieceBytes) continue
-    yield Buffer.concat(waiting)
+    yield waiting.length === 1 ? waiting[0]! : Buffer.concat(waiting)
     waiting = []
     bytes = 0
   }

@@ -10,7 +10,7 @@ import type { Tree } from './tree.ts'
 
 /** Files up to this size are read whole and written side by side. */
 const smallBytes = 64 * 1024
-const writesMax = 4
+const writesMax = 8
 
 interface UploadTarget {
   tree: Tree

@@ -1,8 +1,10 @@
-import { bounded, quoted, refused, variableInFrom } from './fault.ts'
+import { defined } from '../../lib/defined.ts'
+import { listIn } from './command.ts'
+import { bounded, refused, variableInFrom } from './fault.ts'
 import { Flags } from './flags.ts'
 import type { CopyInstruction } from './instruction.ts'
 import type { RawInstruction } from './lines.ts'
-import { jsonWords, splitAtBlanks } from './words.ts'
+import { splitAtBlanks } from './words.ts'
 
 type Source = CopyInstruction['sources'][number]
 
@@ -21,8 +23,6 @@ export function copyOf(raw: RawInstruction): CopyInstruction {
   const target = sources.pop()
   if (target === undefined || sources.length === 0) throw refused(line, `${name} takes a source and a target`)
   if ('heredoc' in target) throw refused(line, `the target of ${name} is a heredoc`)
-  const owner = flags.text('chown')
-  const mode = flags.text('chmod')
   return {
     type,
     sources,
@@ -30,9 +30,7 @@ export function copyOf(raw: RawInstruction): CopyInstruction {
     excludes: flags.list('exclude'),
     keepsParents: flags.boolean('parents') ?? false,
     unpacks: flags.boolean('unpack') ?? type === 'add',
-    ...(from === undefined ? {} : { from }),
-    ...(owner === undefined ? {} : { owner }),
-    ...(mode === undefined ? {} : { mode }),
+    ...defined({ from, owner: flags.text('chown'), mode: flags.text('chmod') }),
   }
 }
 
@@ -42,7 +40,5 @@ function sourcesOf({ line, text, words, heredocs }: RawInstruction): Source[] {
     const left = [...heredocs]
     return words.map((marked) => ('mark' in marked ? { heredoc: left.shift()! } : marked))
   }
-  const list = jsonWords(text)
-  if (list === null) throw refused(line, `${quoted(text)} has something else than text in its list`)
-  return (list ?? splitAtBlanks(text)).map((word) => ({ word }))
+  return (listIn({ line, text }) ?? splitAtBlanks(text)).map((word) => ({ word }))
 }

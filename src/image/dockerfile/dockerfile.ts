@@ -1,7 +1,9 @@
+import { defined } from '../../lib/defined.ts'
 import { quoted, refused } from './fault.ts'
 import { Flags } from './flags.ts'
-import type { ArgInstruction, Dockerfile, Instruction, Stage, Written } from './instruction.ts'
+import type { ArgInstruction, Dockerfile, Instruction, Stage } from './instruction.ts'
 import { type RawInstruction, readInstructions } from './lines.ts'
+import type { Written } from './operations.ts'
 import { argOf, parseInstruction } from './parse.ts'
 import { jsonWords, splitAtBlanks } from './words.ts'
 
@@ -63,8 +65,7 @@ function stageOf(raw: RawInstruction, index: number): Stage & { instructions: In
     line,
     image,
     instructions: [],
-    ...(platform === undefined ? {} : { platform }),
-    ...(name === undefined ? {} : { name }),
+    ...defined({ platform, name }),
   }
 }
 

@@ -1,13 +1,14 @@
 import { constants } from 'node:os'
 import { posix } from 'node:path'
+import { defined } from '../../lib/defined.ts'
 import { userPattern } from '../../sandbox/index.ts'
 import { ExpansionBudget } from './budget.ts'
 import { expandHeredoc, expandWord, type Expansion } from './expand.ts'
 import { quoted, refused } from './fault.ts'
 import { contentOf } from './heredoc.ts'
-import type { ArgInstruction, Command, CopyInstruction, Instruction, RunInstruction, Written } from './instruction.ts'
+import type { ArgInstruction, Command, CopyInstruction, Instruction, RunInstruction } from './instruction.ts'
 import { mountOf } from './mounts.ts'
-import type { CopyOperation, CopySource, Operation, RunOperation, StageState } from './operations.ts'
+import type { CopyOperation, CopySource, Operation, RunOperation, StageState, Written } from './operations.ts'
 import { checkName } from './parse.ts'
 import { pathDefault } from './path.ts'
 import { portsOf } from './ports.ts'
@@ -178,7 +179,7 @@ export class StageEvaluation {
       type,
       line,
       summary,
-      ...(from === undefined ? {} : { from }),
+      ...defined({ from }),
       sources,
       target,
       ...(owner === '' ? {} : { owner }),

@@ -12,6 +12,16 @@ export function refused(line: number, why: string): ServiceError {
   })
 }
 
+/** A fault that shows when the build comes to the instruction. */
+export function failed(line: number, why: string): ServiceError {
+  return new ServiceError('build_failed', `dockerfile line ${line}: ${why}`, { details: { line } })
+}
+
+/** The message of a fault without its line, for one that names its step. */
+export function withoutLine(message: string): string {
+  return message.replace(/^dockerfile line \d+: /, '')
+}
+
 /** The words of an instruction. Throws with its line when there are too many. */
 export function bounded<Word>(words: Word[], { name, line }: { name: string; line: number }): Word[] {
   if (words.length > wordsMax) throw refused(line, `${name} has more than ${wordsMax} words`)

@@ -1,8 +1,8 @@
 import type { Healthcheck } from '../config.ts'
+import { listIn } from './command.ts'
 import { quoted, refused } from './fault.ts'
 import { Flags } from './flags.ts'
 import type { RawInstruction } from './lines.ts'
-import { jsonWords } from './words.ts'
 
 const unitsMs: Readonly<Record<string, number>> = {
   ns: 1e-6,
@@ -34,8 +34,7 @@ export function healthcheckOf(raw: RawInstruction): Healthcheck {
 }
 
 function testOf(command: string, line: number): string[] {
-  const words = jsonWords(command)
-  if (words === null) throw refused(line, 'a list of words has something else than text')
+  const words = listIn({ line, text: command })
   if (command === '' || words?.length === 0) throw refused(line, 'HEALTHCHECK CMD takes a command')
   return words === undefined ? ['CMD-SHELL', command] : ['CMD', ...words]
 }

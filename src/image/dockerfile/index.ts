@@ -13,8 +13,9 @@
  */
 export { parseDockerfile } from './dockerfile.ts'
 export { StageEvaluation } from './evaluation.ts'
+export { failed, refused, withoutLine } from './fault.ts'
 export type { Dockerfile } from './instruction.ts'
 export type * from './operations.ts'
-export { stagesNeeded } from './plan.ts'
+export { lineNaming, stagesNeeded } from './plan.ts'
 export type { BaseState, BuildPlan, PlannedStage, PlanOptions, StageSource } from './stages.ts'
 export { initialState } from './state.ts'

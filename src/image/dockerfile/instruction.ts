@@ -1,5 +1,6 @@
 import type { Healthcheck } from '../config.ts'
 import type { Heredoc } from './heredoc.ts'
+import type { CopyOperation, Written } from './operations.ts'
 
 /** An instruction whose form is right. Words have their quotes, escapes and variables still. */
 export type Instruction = Written &
@@ -14,11 +15,6 @@ export type Instruction = Written &
     | { type: 'shell'; words: readonly [string, ...string[]] }
     | { type: 'healthcheck'; healthcheck: Healthcheck }
   )
-
-export interface Written {
-  line: number
-  summary: string
-}
 
 export interface Pair {
   name: string
@@ -47,16 +43,8 @@ export interface MountOption {
   value?: string
 }
 
-export interface CopyInstruction {
-  type: 'copy' | 'add'
-  from?: string
+export interface CopyInstruction extends Omit<CopyOperation, 'sources' | keyof Written> {
   sources: readonly ({ word: string } | { heredoc: Heredoc })[]
-  target: string
-  owner?: string
-  mode?: string
-  excludes: readonly string[]
-  keepsParents: boolean
-  unpacks: boolean
 }
 
 /** `FROM` and what follows it up to the next one. */

@@ -1,3 +1,4 @@
+import { defined } from '../../lib/defined.ts'
 import { quoted, refused } from './fault.ts'
 import { type Heredoc, type MarkedWord, markedWords } from './heredoc.ts'
 import { jsonWords, splitFlags } from './words.ts'
@@ -48,7 +49,7 @@ export function readInstructions(dockerfile: string): RawDockerfile {
     if (instructions.length === instructionsMax) throw refused(line, `more than ${instructionsMax} instructions`)
     instructions.push(instructionOf(text, line, lines))
   }
-  return { instructions, escape, ...(syntax === undefined ? {} : { syntax }) }
+  return { instructions, escape, ...defined({ syntax }) }
 }
 
 /** A line that ends in the escape character goes on in the next one. Comments and blank lines in between are left out. */
@@ -119,7 +120,7 @@ function directivesOf(lines: Lines): { escape: string; syntax?: { line: number; 
   const escape = found.get('escape') ?? { line: 1, value: '\\' }
   if (escape.value !== '\\' && escape.value !== '`') throw refused(escape.line, '# escape takes \\ or `')
   const syntax = found.get('syntax')
-  return { escape: escape.value, ...(syntax === undefined ? {} : { syntax }) }
+  return { escape: escape.value, ...defined({ syntax }) }
 }
 
 function directiveOf(text: string): [key: string, value: string] | [] {

@@ -1,4 +1,5 @@
 import { posix } from 'node:path'
+import { defined } from '../../lib/defined.ts'
 import { quoted, refused, suggestion } from './fault.ts'
 import type { MountOption } from './instruction.ts'
 import type { StepMount } from './operations.ts'
@@ -54,7 +55,7 @@ export function mountOf(
   for (const name of texts.keys())
     if (![...everywhere, ...taken[type]].includes(name))
       throw refused(line, `--mount: ${name} is nothing for type=${type}`)
-  const values = { line, cwd, type, texts, ...(isReadOnly === undefined ? {} : { isReadOnly }) }
+  const values = { line, cwd, type, texts, ...defined({ isReadOnly }) }
   switch (type) {
     case 'bind':
       return { type, target: targetOf(values), ...sourceOf(values), writable: isReadOnly === false }
@@ -111,7 +112,7 @@ function secretOf(values: Values): StepMount {
     type: 'secret',
     id,
     ...(file === undefined ? {} : { target: absolute(file, cwd, line) }),
-    ...(env === undefined ? {} : { env }),
+    ...defined({ env }),
     required: required !== undefined && isTrue('required', required, line),
     ...accessOf(values, 0o400),
   }

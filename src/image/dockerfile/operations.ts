@@ -6,7 +6,7 @@ import type { ImageConfig } from '../config.ts'
  */
 export type Operation = RunOperation | CopyOperation | WorkdirOperation
 
-interface Written {
+export interface Written {
   /** The first line of the instruction, from 1. */
   line: number
   /** The instruction as written, on one line, for logs. */

@@ -1,4 +1,4 @@
-import { commandOf } from './command.ts'
+import { commandOf, listIn } from './command.ts'
 import { copyOf } from './copy.ts'
 import { bounded, quoted, refused, suggestion } from './fault.ts'
 import { Flags } from './flags.ts'
@@ -118,9 +118,7 @@ function pairsOf(raw: RawInstruction, escape: string): Pair[] {
 
 function volumesOf(raw: RawInstruction): string[] {
   const text = needed(raw, 'a path')
-  const list = jsonWords(text)
-  if (list === null) throw refused(raw.line, `${quoted(text)} has something else than text in its list`)
-  const words = bounded(list ?? splitAtBlanks(text), raw)
+  const words = bounded(listIn(raw) ?? splitAtBlanks(text), raw)
   if (words.length === 0) throw refused(raw.line, 'VOLUME takes a path')
   return words
 }

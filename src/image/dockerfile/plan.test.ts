@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import { parseDockerfile, type PlanOptions, stagesNeeded } from './index.ts'
+import { lineNaming, parseDockerfile, type PlanOptions, stagesNeeded } from './index.ts'
 import { machinePlatform } from './platform.ts'
 import { argvsOf, assertRefused, evaluated } from './testing/evaluated.ts'
 
@@ -215,4 +215,15 @@ test('ARG: proxies are there without one, apart from what counts in a hash', () 
   assert.deepEqual([first.envs, first.proxies], [{}, { HTTP_PROXY: 'http://p', no_proxy: 'x' }])
   assert.equal(workdir.path, '/')
   assert.deepEqual([second.envs, second.proxies], [{ HTTP_PROXY: 'http://p', no_proxy: 'z' }, {}])
+})
+
+test('plan: an image is found with the first line that names it', () => {
+  const plan = planOf(
+    ['FROM below AS a', '', 'FROM base', 'COPY --from=a / /x', 'COPY --from=other \\', ' /y /y']
+      .concat(['RUN --mount=type=bind,from=third,target=/z true', 'COPY --from=below / /b'])
+      .join('\n'),
+  )
+  for (const [image, line] of Object.entries({ below: 1, base: 3, other: 5, third: 7 }))
+    assert.equal(lineNaming(plan, image), line, image)
+  assert.deepEqual(plan.stageNames, ['a'])
 })

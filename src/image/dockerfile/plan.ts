@@ -1,4 +1,5 @@
 import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import { listed } from '../../lib/listed.ts'
 import { ExpansionBudget } from './budget.ts'
 import { expandWord, type Expansion } from './expand.ts'
@@ -38,7 +39,8 @@ export function stagesNeeded(dockerfile: Dockerfile, { target, buildArgs = {} }:
       if (typeof source === 'object' && 'stage' in source) needed.add(source.stage)
     stages.unshift(planned)
   }
-  return { stages, warnings: [...dockerfile.warnings, ...unusedWarning(dockerfile, buildArgs)] }
+  const stageNames = dockerfile.stages.flatMap(({ name }) => name ?? [])
+  return { stages, stageNames, warnings: [...dockerfile.warnings, ...unusedWarning(dockerfile, buildArgs)] }
 }
 
 function plannedOf(stage: Stage, dockerfile: Dockerfile, scope: GlobalScope): PlannedStage {
@@ -55,7 +57,7 @@ function plannedOf(stage: Stage, dockerfile: Dockerfile, scope: GlobalScope): Pl
   return {
     index,
     line,
-    ...(name === undefined ? {} : { name }),
+    ...defined({ name }),
     from: image === 'scratch' ? image : base === undefined ? { image } : { stage: base.index },
     sources,
     stepLines: instructions.filter(({ type }) => stepTypes.has(type)).map((instruction) => instruction.line),
@@ -74,6 +76,16 @@ function fromsOf(instruction: Instruction): string[] {
   if (instruction.type !== 'run') return []
   const options = instruction.mounts.flat()
   return options.flatMap(({ name, value = '' }) => (name === 'from' && value !== '' ? [value] : []))
+}
+
+/** The first line that names an image. */
+export function lineNaming({ stages }: BuildPlan, image: string): number {
+  for (const { line, from, instructions } of stages) {
+    if (typeof from === 'object' && 'image' in from && from.image === image) return line
+    const found = instructions.find((instruction) => fromsOf(instruction).includes(image))
+    if (found !== undefined) return found.line
+  }
+  return 1
 }
 
 /** An earlier stage by name or number, or an image. */

@@ -10,7 +10,7 @@ export function runOf(raw: RawInstruction): RunInstruction {
   const { line, text, words, heredocs } = raw
   const flags = new Flags(raw)
   checkMode(flags, line)
-  const mounts = flags.list('mount').map((text_) => mountOptions(text_, line))
+  const mounts = flags.list('mount').map((options) => mountOptions(options, line))
   if (mounts.length > mountsMax) throw refused(line, `more than ${mountsMax} mounts`)
   const [heredoc, ...others] = heredocs
   if (heredoc !== undefined && others.length === 0 && words?.length === 1)

@@ -8,6 +8,8 @@ export type StageSource = { stage: number } | { image: string } | 'scratch'
 export interface BuildPlan {
   /** Each after all that it needs; the last one is the target. */
   stages: readonly PlannedStage[]
+  /** Of all stages of the file, in lower case. */
+  stageNames: readonly string[]
   /** For the log of the build, such as an argument that no `ARG` declares. */
   warnings: readonly string[]
 }

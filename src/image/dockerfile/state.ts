@@ -1,3 +1,4 @@
+import { defined } from '../../lib/defined.ts'
 import type { ImageConfig } from '../config.ts'
 import { refused } from './fault.ts'
 import type { StageState } from './operations.ts'
@@ -19,8 +20,7 @@ export function initialState({ envs = {}, cwd, user, config = {} }: BaseState = 
   return {
     envs: { ...envs },
     args: {},
-    ...(cwd === undefined ? {} : { cwd }),
-    ...(user === undefined ? {} : { user }),
+    ...defined({ cwd, user }),
     shell: program === undefined ? shellDefault : [program, ...words],
     config: { ...config },
   }

@@ -186,7 +186,7 @@ test('archive: a file that becomes shorter is told, and what one grows by is lef
 })
 
 test('archive: files with holes are read in the forms that programs write', async () => {
-  const make = String.raw`truncate -s 300M holes; for at in $(seq 40); do printf data | dd of=holes bs=1 seek=$((at * 5000000)) conv=notrunc status=none; done
+  const make = String.raw`truncate -s 60M holes; for at in $(seq 40); do printf data | dd of=holes bs=1 seek=$((at * 1000000)) conv=notrunc status=none; done
     truncate -s 100M empty; printf ends > ends; truncate -s 1M ends; printf x > plain; truncate -s 1M starts; printf end >> starts`
   const from = await place()
   await shell(from, make)

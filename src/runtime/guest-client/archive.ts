@@ -6,6 +6,7 @@ import { defined } from '../../lib/defined.ts'
 import { frameKind, okSchema, payloadBytesMax, unpackedSchema } from '../../protocol/guest.ts'
 import type { PackEntry, PackOptions, Unpacked, UnpackOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
+import { streamOf } from './frame-stream.ts'
 import { pathField } from './port-values.ts'
 import { sendBody, UploadSource } from './upload.ts'
 
@@ -47,21 +48,7 @@ export async function packTree(
       throw cutOff(connection) ?? error
     }
   }
-  const body = new Readable({
-    ...defined({ signal }),
-    read() {
-      // One frame for each call: `push` requests the next one.
-      pull().then(
-        (chunk) => body.push(chunk),
-        (error: Error) => body.destroy(error),
-      )
-    },
-    destroy(error, callback) {
-      connection.close()
-      callback(error)
-    },
-  })
-  return body
+  return streamOf(pull, () => connection.close(), signal)
 }
 
 /** Unpacks a tar, which is destroyed at the end, as by a loop over it. */

@@ -1,9 +1,10 @@
-import { Readable } from 'node:stream'
+import type { Readable } from 'node:stream'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import { frameKind, readSchema } from '../../protocol/guest.ts'
 import type { FileStat, ReadFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
+import { streamOf } from './frame-stream.ts'
 import { fileStat, pathField } from './port-values.ts'
 
 /**
@@ -68,18 +69,6 @@ export async function openFile(
       }
     }
   }
-  const body = new Readable({
-    read() {
-      // One frame for each call: `push` requests the next one.
-      pull().then(
-        (chunk) => body.push(chunk),
-        (error: Error) => body.destroy(error),
-      )
-    },
-    destroy(error, callback) {
-      connection.close()
-      callback(error)
-    },
-  })
+  const body = streamOf(pull, () => connection.close())
   return { stat: fileStat(stat), body }
 }

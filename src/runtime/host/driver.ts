@@ -28,6 +28,7 @@ import { PoolBackups } from './backup-cut.ts'
 import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from './context.ts'
 import { dialSocket } from './dial.ts'
 import { dropStaleMemory } from './fence.ts'
+import { ImageTransfers } from './image-transfers.ts'
 import { openHost, releaseHost } from './open-host.ts'
 import { usageOf } from './usage.ts'
 import { createVolume, snapshotVolume, volumeOf } from './volumes.ts'
@@ -59,9 +60,7 @@ class OciDriver implements RuntimeDriver {
   readonly #context: DriverContext
   #opened: OpenHost | undefined
   #onExit: (exit: SandboxExit) => void = () => undefined
-  /** Aborted by `close`. */
-  #imports = new AbortController()
-  readonly #importing = new Set<Promise<unknown>>()
+  #transfers = new ImageTransfers()
 
   constructor(context: DriverContext) {
     this.#context = context
@@ -79,7 +78,7 @@ class OciDriver implements RuntimeDriver {
     const reason = host.criu.path === undefined ? host.criu.reason : undefined
     this.capabilities = { fullCheckpoints: reason === undefined, ...defined({ fullCheckpointsReason: reason }) }
     this.#opened = host
-    this.#imports = new AbortController()
+    this.#transfers = new ImageTransfers()
     host.supervisor.start()
     return report
   }
@@ -87,8 +86,7 @@ class OciDriver implements RuntimeDriver {
   async close(): Promise<void> {
     const opened = this.#opened
     if (opened === undefined) return
-    this.#imports.abort(new ServiceError('unavailable', 'the runtime is closed'))
-    await Promise.allSettled(this.#importing)
+    await this.#transfers.close()
     await opened.supervisor.stop()
     this.#opened = undefined
     await releaseHost(this.#context, opened.lock)
@@ -270,7 +268,7 @@ class OciDriver implements RuntimeDriver {
   ): Promise<ImportedImage> {
     checkId(checkpointId)
     const { importer } = this.#hostWithSpace()
-    return await this.#untilClosed(signal, (ended) => importer.import({ checkpointId, source, signal: ended, owner }))
+    return await this.#transfers.run(signal, (ended) => importer.import({ checkpointId, source, signal: ended, owner }))
   }
 
   async pushImage(
@@ -279,24 +277,7 @@ class OciDriver implements RuntimeDriver {
     signal?: AbortSignal,
   ): Promise<{ digest: string }> {
     const { pusher } = this.#hostWithSpace()
-    return await this.#untilClosed(signal, (ended) => pusher.push(archive, target, ended))
-  }
-
-  /** Work that `close` ends and waits for. */
-  async #untilClosed<Result>(
-    signal: AbortSignal | undefined,
-    work: (ended: AbortSignal) => Promise<Result>,
-  ): Promise<Result> {
-    const closed = this.#imports.signal
-    const running = work(signal === undefined ? closed : AbortSignal.any([signal, closed]))
-    this.#importing.add(running)
-    try {
-      return await running
-    } catch (error) {
-      throw asReported(error)
-    } finally {
-      this.#importing.delete(running)
-    }
+    return await this.#transfers.run(signal, (ended) => pusher.push(archive, target, ended))
   }
 
   get stepMounts(): StepMounts {

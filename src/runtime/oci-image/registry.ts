@@ -20,6 +20,7 @@ export interface Registry {
 }
 
 const field = 'image.oci'
+
 /** Where an archive of skopeo is, and where it goes. */
 interface Push {
   /** A file. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { withoutAddresses } from './skopeo.ts'
+import { messageIn, withoutAddresses } from './skopeo.ts'
 
 test('skopeo: what it says is told without the addresses of this host and of its name server', () => {
   for (const [said, told] of [
@@ -12,4 +12,14 @@ test('skopeo: what it says is told without the addresses of this host and of its
     ['manifest of 1.2.3 is odd', 'manifest of 1.2.3 is odd'],
   ] as const)
     assert.equal(withoutAddresses(said), told)
+})
+
+test('skopeo: its message is told without the quotes of its log', () => {
+  const said = String.raw`time="2026-01-01T00:00:00Z" level=fatal msg="Error parsing image name \"docker://a/b\": Get \"https://a/v2/\": no such host"`
+  assert.equal(
+    messageIn(`earlier\n${said}\n`),
+    'Error parsing image name "docker://a/b": Get "https://a/v2/": no such host',
+  )
+  assert.equal(messageIn('level=fatal msg=short'), 'short')
+  assert.equal(messageIn('no log'), 'no log')
 })

@@ -59,10 +59,14 @@ function reasonOf({ host, field }: Peer, error: CommandError): ServiceError {
       error,
     )
   }
-  const [said = ''] = stderr.trim().split('\n').slice(-1)
-  const words = withoutAddresses(/msg="?(.*?)"?$/.exec(said)?.[1] ?? said)
   const does = isPush ? 'does not take the image' : 'does not give the image'
-  return unavailable(host, `${does}: ${reportable(words, [], reportedChars)}`, error)
+  return unavailable(host, `${does}: ${reportable(withoutAddresses(messageIn(stderr)), [], reportedChars)}`, error)
+}
+
+/** The message of its last line, `time="…" level=fatal msg="…"`. */
+export function messageIn(stderr: string): string {
+  const [said = ''] = stderr.trim().split('\n').slice(-1)
+  return /msg="?(.*?)"?$/.exec(said)?.[1]?.replaceAll(/\\(["\\])/g, '$1') ?? said
 }
 
 const address = String.raw`(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.%\w]+\]):\d+`

@@ -12,8 +12,6 @@ use std::path::Path;
 use sys::entry::set_attribute;
 use tar::{Content, Entry};
 
-const EPERM: i32 = 1;
-
 impl Tree<'_> {
     pub(super) fn copy(&mut self, content: &mut Content<impl Read>, file: &mut File, path: &Path) -> Outcome<()> {
         let failed = |error| about(error, path);
@@ -65,7 +63,7 @@ impl Tree<'_> {
             }
             match set_attribute(file, name, value) {
                 // EPERM, EINVAL: a capability that is none here. EOPNOTSUPP: the file system has no attributes.
-                Err(error) if matches!(error.raw_os_error(), Some(EPERM | sys::EINVAL | sys::EOPNOTSUPP)) => {
+                Err(error) if matches!(error.raw_os_error(), Some(sys::EPERM | sys::EINVAL | sys::EOPNOTSUPP)) => {
                     self.report.attributes += 1;
                 }
                 result => result.map_err(|error| about(error, path))?,
