@@ -174,6 +174,8 @@ async function creations(): Promise<{
     ['/api/snapshots', '/api/snapshots', { name: `image-${id}`, image: { steps: [run('echo made')] } }],
     ['/api/snapshots/:name/patches', `/api/snapshots/patched-${id}/patches`, { script: 'true' }],
     ['/api/images/:name/patches', `/api/images/patched-${id}/patches`, { script: 'true' }],
+    ['/api/snapshots/:name/tag', `/api/snapshots/patched-${id}/tag`, { name: `tagged-${id}:1` }],
+    ['/api/images/:name/tag', `/api/images/patched-${id}/tag`, { name: `tagged-${id}:2` }],
     ['/api/templates', '/api/templates', { name: `template-${id}`, dockerfile: 'FROM base' }],
     ['/templates', '/templates', { name: `other-${id}`, dockerfile: 'FROM base' }],
     ['/api/sandboxes/:id/preview', `/api/sandboxes/${id}/preview`, { port: 3000, authConfig: { scheme: 'bearer' } }],

@@ -206,6 +206,7 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
     }),
     route('POST', `${path}/tag`, {
       id: `tag${noun}`,
+      creates: true,
       summary: 'Give an image another name',
       description:
         'An image of its own with the same content: removing one leaves the other. One that has the name and that content is answered as it is.',
