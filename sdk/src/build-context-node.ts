@@ -11,8 +11,9 @@ import { AtollError, withMessage } from './errors.ts'
 /** A server takes no longer Dockerfile. */
 const textBytesMax = 1024 * 1024
 
-export const prepareInNode: Prepare = async (client, source, { secrets, ...options }) => {
+export const prepareInNode: Prepare = async (client, source, { secrets, image, ...given }) => {
   const { context, text, patterns } = await sourceOf(source)
+  const options = { ...given, image: { ...image, dockerfile: text } }
   return {
     dockerfile: text,
     ...(readsFiles(text) ? { context: await send(client, context, { patterns, options }) } : {}),

@@ -25,6 +25,8 @@ export type ContextProgress =
 export interface PrepareOptions extends Pick<RequestOptions, 'signal' | 'requestTimeoutMs'> {
   /** Of `RUN --mount=type=secret`: contents by id. */
   secrets?: Readonly<Record<string, string | Uint8Array>> | undefined
+  /** What the files are for: a fault in it is told before they are sent. */
+  image?: { [Field in 'target' | 'buildArgs']?: ImageManifest[Field] | undefined } | undefined
   /** Called while the files of the context are read and sent. */
   onProgress?: ((progress: ContextProgress) => void) | undefined
 }

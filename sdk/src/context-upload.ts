@@ -42,10 +42,10 @@ export async function sendContext(
   { entries }: ContextFiles,
   options: PrepareOptions,
 ): Promise<SentContext> {
-  const { signal, requestTimeoutMs } = options
+  const { signal, requestTimeoutMs, image } = options
   // Made anew for each request, so that a long upload does not keep it.
   const ask = async () => {
-    const call = { json: { files: entries.map(toldOf) }, repeat: 'always', signal, requestTimeoutMs } as const
+    const call = { json: { files: entries.map(toldOf), image }, repeat: 'always', signal, requestTimeoutMs } as const
     return await client.json<ContextState>('POST', contextsPath, call)
   }
   const sent = { sentFiles: 0, sentBytes: 0 }

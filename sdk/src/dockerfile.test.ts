@@ -57,6 +57,15 @@ test('dockerfile: a second build sends what has changed alone, and each content 
   assert.equal(fake.archives.length, 2)
 })
 
+test('dockerfile: the server is told what the files are for before they are sent', async (t) => {
+  const fake = await FakeContexts.start(t)
+  const root = await folderOf(t, { Dockerfile: copies })
+  const options = { client: fake.client, target: 'a', buildArgs: { A: '1' }, secrets: { token: 'x' } }
+  fake.beforeArchive = () => assert.equal(fake.intended.length, 1)
+  await Image.fromDockerfile(root).build('tools', options)
+  assert.deepEqual(fake.intended, [{ dockerfile: copies, target: 'a', buildArgs: { A: '1' } }])
+})
+
 test('dockerfile: on the way to another machine files are compressed', async (t) => {
   const fake = await FakeContexts.start(t)
   const root = await folderOf(t, { Dockerfile: copies, a: 'x'.repeat(1_000_000), b: 'y'.repeat(1_000_000) })

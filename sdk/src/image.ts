@@ -192,7 +192,8 @@ export class DockerfileImage {
     const { memory, startCommand, readyCommand, ...rest } = others
     const client = clientOf(options)
     const { signal, requestTimeoutMs } = options
-    const said = await prepare(client, this.#source, { secrets, onProgress, signal, requestTimeoutMs })
+    const image = { target, buildArgs }
+    const said = await prepare(client, this.#source, { secrets, image, onProgress, signal, requestTimeoutMs })
     const asked = { buildArgs, target, noCache, builderMemoryMB, runtimeMemoryMB, memory, startCommand, readyCommand }
     return { manifest: { ...said, ...asked } as ImageManifest, rest: { ...rest, client } }
   }

@@ -6,8 +6,14 @@ import { type Manifest, type ManifestOutline, planOf } from './manifest.ts'
 /** Images that the operator has defined, by name. Each is built when it is first asked for. */
 export type Definitions = ReadonlyMap<string, Manifest>
 
-/** The faults of definitions, each with the name of its definition. An unknown base is found only when the image is built. */
-export async function faultsOf(definitions: Definitions, limits: ImageLimits): Promise<string[]> {
+/**
+ * The faults of definitions, each with what `titleOf` calls its definition. An unknown base is found only when the image is built.
+ */
+export async function faultsOf(
+  definitions: Definitions,
+  limits: ImageLimits,
+  titleOf: (name: string) => string,
+): Promise<string[]> {
   const faults: string[] = []
   const bases = new Map<string, string[]>()
   for (const [name, manifest] of definitions) {
@@ -16,10 +22,11 @@ export async function faultsOf(definitions: Definitions, limits: ImageLimits): P
       bases.set(name, basesOf(outline))
     } catch (error) {
       if (!isServiceError(error)) throw error
-      faults.push(`${name}: ${error.message}`)
+      faults.push(`${titleOf(name)}: ${error.message}`)
     }
   }
-  for (const name of definitions.keys()) if (standsOnItself(name, bases)) faults.push(`${name} stands on itself`)
+  for (const name of definitions.keys())
+    if (standsOnItself(name, bases)) faults.push(`${titleOf(name)}: ${name} stands on itself`)
   return faults
 }
 

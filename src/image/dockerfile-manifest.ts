@@ -8,6 +8,7 @@ import {
   type BuildPlan as StagePlan,
   lineNaming,
   parseDockerfile,
+  refused,
   stagesNeeded,
   type StageSource,
 } from './dockerfile/index.ts'
@@ -36,7 +37,18 @@ export function outlineOfDockerfile(
   assertEnvs(rest.buildArgs ?? {}, `${field}.buildArgs`)
   const secrets = decodedSecrets(given, `${field}.secrets`)
   const outline: ManifestOutline = { ...rest, base: '', steps: [], ...defined({ secrets: idsOf(secrets) }) }
-  return { outline: { ...outline, base: baseOf(planStages(outline)) }, secrets }
+  const plan = planStages(outline)
+  if (outline.context === undefined) assertNoFilesNeeded(plan)
+  return { outline: { ...outline, base: baseOf(plan) }, secrets }
+}
+
+function assertNoFilesNeeded({ stages }: StagePlan): void {
+  const line = stages.find(({ contextLine }) => contextLine !== undefined)?.contextLine
+  if (line !== undefined) throw noContext(line)
+}
+
+export function noContext(line: number): ServiceError {
+  return refused(line, 'there are no files to copy: the build has no context')
 }
 
 /** The parts of a manifest that only a Dockerfile has. */

@@ -45,7 +45,7 @@ export interface OciFacts {
 export interface BuiltImage {
   checkpointId: string
   oci?: OciFacts
-  /** Of a Dockerfile. */
+  /** Of a Dockerfile or an OCI image. */
   config?: ImageConfig
   layerHashes?: string[]
 }

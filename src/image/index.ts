@@ -11,7 +11,7 @@ export type { Context, PackedEntry } from './contexts/context.ts'
 export { type Definitions, faultsOf } from './definitions.ts'
 export type { ImageConfig } from './config.ts'
 export type { Manifest, ManifestOutline } from './manifest.ts'
-export type { ReadableImage } from './names.ts'
+export { isReserved, type ReadableImage } from './names.ts'
 export { type BuildOptions, Images, type ImageRequest, type ImageService, type ImageServiceDeps } from './service.ts'
 export {
   type Credentials,

@@ -171,3 +171,10 @@ test('manifest: the variables of all env steps together are bounded as those of 
   const steps = Array.from({ length: 20 }, (_, index) => env(`A${index}`))
   await assert.rejects(plan({ steps }), { code: 'invalid_request', message: /^image\.steps must be at most \d+ bytes/ })
 })
+
+test('manifest: a Dockerfile that copies files is refused without a context, unless its target needs none', async () => {
+  const dockerfile = 'FROM base AS first\nRUN true\nFROM base\nCOPY . /srv'
+  await assert.rejects(planOf({ dockerfile }, defaultImageLimits), /dockerfile line 4: .*no context/)
+  await planOf({ dockerfile, target: 'first' }, defaultImageLimits)
+  await planOf({ dockerfile, context: 'ctx-0123456789abcdef' }, defaultImageLimits)
+})

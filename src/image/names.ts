@@ -14,11 +14,23 @@ import type { ImageServiceDeps } from './service.ts'
 import { imagesOf } from './store.ts'
 
 const defaultTag = ':latest'
+/** What else is at `/api/images/NAME`. */
+const reservedNames = new Set(['caches', 'contexts'])
 
 /** The name of a new image as it is stored. Throws `invalid_request`. */
 export function readName(name: string): string {
   assertInput(imageNamePattern.test(name), 'name', imageNameRule)
+  assertInput(
+    !isReserved(name),
+    'name',
+    `must not be ${[...reservedNames].join(' or ')}: the API has something else there`,
+  )
   return canonicalName(name)
+}
+
+/** With any tag: a name that has tags is itself the one of `latest`. */
+export function isReserved(name: string): boolean {
+  return reservedNames.has(name.split(':', 1)[0] ?? '')
 }
 
 /** A name as it is stored: `tools` for `tools:latest`. */
@@ -150,15 +162,21 @@ export class ImageNames {
     orgId: string,
     outline: ManifestOutline,
   ): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
+    const images = await this.meaningsIn(orgId, outline)
+    const contextDigest = await this.#digestOfContext(orgId, outline.context)
+    const contentHash = dockerfileHash(outline, { images, ...defined({ contextDigest }) })
+    return { contentHash, layerHashes: [] }
+  }
+
+  /** A text for each image that a Dockerfile names, which changes with its content. Throws as `meaningOf`. */
+  async meaningsIn(orgId: string, outline: ManifestOutline): Promise<Map<string, string>> {
     const images = new Map<string, string>()
     const plan = planStages(outline)
     for (const name of imagesIn(plan)) {
       const { description } = await withLineOf(plan, name, () => this.meaningOf(orgId, name))
       images.set(name, description)
     }
-    const contextDigest = await this.#digestOfContext(orgId, outline.context)
-    const contentHash = dockerfileHash(outline, { images, ...defined({ contextDigest }) })
-    return { contentHash, layerHashes: [] }
+    return images
   }
 
   async #digestOfContext(orgId: string, id: string | undefined): Promise<string | undefined> {

@@ -4,7 +4,13 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
-import type { SandboxLimits, SandboxService, StartedSandbox, StartFromCheckpoint } from '../sandbox/index.ts'
+import {
+  assertInput,
+  type SandboxLimits,
+  type SandboxService,
+  type StartedSandbox,
+  type StartFromCheckpoint,
+} from '../sandbox/index.ts'
 import { ArchiveUploads } from './archive-upload.ts'
 import type { Follower } from './build/builds.ts'
 import { BuildFiles, keyOf } from './build/files.ts'
@@ -17,6 +23,7 @@ import type { Definitions } from './definitions.ts'
 import { ImageExports } from './export/exports.ts'
 import type { OciArchive } from './export/oci-archive.ts'
 import type { Image, ImageLimits } from './image.ts'
+import { outlineOfDockerfile } from './dockerfile-manifest.ts'
 import type { Manifest } from './manifest.ts'
 import { canonicalName, ImageNames, importHash, newImage, type ReadableImage, readName } from './names.ts'
 import { Publications } from './publications.ts'
@@ -147,6 +154,19 @@ export class Images {
   /** Builds an image under a name and waits for its end. Throws `conflict` for a taken name, `build_failed`, `invalid_request`. */
   async create(orgId: string, name: string, manifest: Manifest, options: BuildOptions = {}): Promise<Image> {
     return await this.#recorded.track(this.#usable.obtainBuilt(orgId, manifest, options, readName(name)))
+  }
+
+  /**
+   * Throws what a build of a Dockerfile with files is refused with, as far as its text and the names in it show it: `invalid_request`, `not_found`,
+   * `conflict`.
+   */
+  async checkDockerfile(
+    orgId: string,
+    { dockerfile, target, buildArgs }: Pick<Manifest, 'dockerfile' | 'target' | 'buildArgs'>,
+  ): Promise<void> {
+    assertInput(dockerfile !== undefined, 'image.dockerfile', 'is missing')
+    const { outline } = outlineOfDockerfile({ dockerfile, target, buildArgs, context: '' }, 'image')
+    await this.#names.meaningsIn(orgId, outline)
   }
 
   /** Builds in the background: returns an image that is `building`. */

@@ -24,6 +24,8 @@ export class Glob {
   /** By state: the last step that has led there, so that none is there twice. */
   readonly #seen: Float64Array
   #step = 0
+  /** What all matches have cost so far: for each character, the states, and the ranges of classes, that it was compared with. */
+  steps = 0
 
   /** A pattern of one name. Throws `SyntaxError`, as the next. */
   static ofName(text: string): Glob {
@@ -69,9 +71,12 @@ export class Glob {
       const code = character.codePointAt(0) ?? 0
       const following: number[] = []
       this.#step += 1
+      this.steps += states.length
       for (const state of states) {
-        if (!goesOn(this.#pieces[state], code)) continue
-        const piece = this.#pieces[state]?.is
+        const taken = this.#pieces[state]
+        if (taken?.is === 'class') this.steps += taken.ranges.length
+        if (!goesOn(taken, code)) continue
+        const piece = taken?.is
         const stays = piece === 'some' || piece === 'rest' || piece === 'inside'
         if (stays) this.#add(following, state)
         if (!stays || (piece === 'inside' && code === slash)) this.#add(following, state + 1)

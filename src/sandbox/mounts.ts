@@ -45,6 +45,8 @@ export interface MountService {
     signal?: AbortSignal,
   ): Promise<Scratch>
   attach(orgId: string, sandboxId: string, mount: StepMount, signal?: AbortSignal): Promise<Mounted>
+  /** Kills what the step has left running, before its mounts are detached. Where the driver cannot, it runs on. Throws `unavailable`. */
+  endProcesses(orgId: string, sandboxId: string): Promise<void>
 }
 
 const mebibyte = 1024 ** 2
@@ -85,6 +87,11 @@ export class Mounts implements MountService {
       await lease?.release()
       throw error
     }
+  }
+
+  async endProcesses(orgId: string, sandboxId: string): Promise<void> {
+    const { lifecycle, driver } = this.#context
+    await lifecycle.use(orgId, sandboxId, async () => await driver.stepMounts?.endProcesses(sandboxId))
   }
 
   /** Gives back what a sandbox has had that is gone. */

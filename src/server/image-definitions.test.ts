@@ -17,7 +17,7 @@ async function folderOf(t: TestContext, files: Record<string, string>): Promise<
 test('definitions: those of Atoll are there without a folder of the operator', async () => {
   const definitions = await readDefinitions('/nonexistent', defaultImageLimits)
   assert.deepEqual([...definitions.keys()].toSorted(), ['node', 'python'])
-  assert.equal(definitions.get('python')?.base, 'base')
+  assert.match(definitions.get('python')?.dockerfile ?? '', /^FROM base$/m)
 })
 
 test('definitions: the operator adds Dockerfiles and manifests, and replaces what comes with Atoll', async (t) => {
@@ -28,7 +28,7 @@ test('definitions: the operator adds Dockerfiles and manifests, and replaces wha
   })
   const definitions = await readDefinitions(folder, defaultImageLimits)
   assert.deepEqual([...definitions.keys()].toSorted(), ['node', 'python', 'served'])
-  assert.equal(definitions.get('python')?.base, 'node')
+  assert.equal(definitions.get('python')?.dockerfile, 'FROM node\nRUN echo own')
   assert.equal(definitions.get('served')?.startCommand, 'sleep 1')
 })
 
@@ -36,6 +36,7 @@ test('definitions: all faults are told together, each with its file or name', as
   const folder = await folderOf(t, {
     'base.Dockerfile': 'FROM base',
     'Upper.Dockerfile': 'FROM base',
+    'contexts.Dockerfile': 'FROM base',
     'copies.Dockerfile': 'FROM base\nCOPY . /srv',
     'typo.json': '{"base": "base", "step": []}',
     'torn.json': '{',
@@ -47,14 +48,15 @@ test('definitions: all faults are told together, each with its file or name', as
   })
   const faults = [
     /base\.Dockerfile: an image of this name cannot be defined/,
+    /contexts\.Dockerfile: an image of this name cannot be defined/,
     /Upper\.Dockerfile: an image of this name cannot be defined/,
     /copies\.Dockerfile: .*line 2/,
     /typo\.json: .*step/,
     /torn\.json: .*JSON/,
     /twice\.json: there is another definition of twice/,
-    /image one stands on itself/,
-    /image other stands on itself/,
-    /image ready: image\.readyCommand/,
+    /one\.Dockerfile: one stands on itself/,
+    /other\.json: other stands on itself/,
+    /ready\.json: image\.readyCommand/,
   ]
   await assert.rejects(readDefinitions(folder, defaultImageLimits), (error) => {
     assert.ok(error instanceof ConfigError)

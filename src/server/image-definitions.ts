@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ServiceError } from '../errors.ts'
-import { type Definitions, faultsOf, type ImageLimits, type Manifest } from '../image/index.ts'
+import { type Definitions, faultsOf, type ImageLimits, isReserved, type Manifest } from '../image/index.ts'
 import { images as wire } from '../protocol/http/index.ts'
 import { ConfigError } from './config.ts'
 
@@ -15,32 +15,35 @@ const ownFolder = join(import.meta.dirname, '../../images')
  */
 export async function readDefinitions(operatorFolder: string, limits: ImageLimits): Promise<Definitions> {
   const faults: string[] = []
-  const definitions = new Map([
-    ...(await definitionsIn(ownFolder, faults)),
-    ...(await definitionsIn(operatorFolder, faults)),
-  ])
-  faults.push(...(await faultsOf(definitions, limits)).map((fault) => `image ${fault}`))
+  const read = new Map([...(await definitionsIn(ownFolder, faults)), ...(await definitionsIn(operatorFolder, faults))])
+  const definitions = new Map([...read].map(([name, { manifest }]) => [name, manifest]))
+  faults.push(...(await faultsOf(definitions, limits, (name) => read.get(name)?.path ?? name)))
   if (faults.length > 0) throw new ConfigError(faults)
   return definitions
 }
 
-async function definitionsIn(folder: string, faults: string[]): Promise<Map<string, Manifest>> {
+interface ReadDefinition {
+  path: string
+  manifest: Manifest
+}
+
+async function definitionsIn(folder: string, faults: string[]): Promise<Map<string, ReadDefinition>> {
   const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return []
     throw error
   })
-  const found = new Map<string, Manifest>()
+  const found = new Map<string, ReadDefinition>()
   // The folder may hold other files, such as notes.
   for (const file of names.filter((name) => /\.(Dockerfile|json)$/.test(name)).toSorted()) {
     const path = join(folder, file)
     const [, name = '', kind] = filePattern.exec(file) ?? []
-    if (name === '' || name === 'base') {
+    if (name === '' || name === 'base' || isReserved(name)) {
       faults.push(`${path}: an image of this name cannot be defined`)
     } else if (found.has(name)) {
       faults.push(`${path}: there is another definition of ${name} beside it`)
     } else {
       const manifest = parsed(await readFile(path, 'utf8'), kind, (fault) => faults.push(`${path}: ${fault}`))
-      if (manifest !== undefined) found.set(name, manifest)
+      if (manifest !== undefined) found.set(name, { path, manifest })
     }
   }
   return found

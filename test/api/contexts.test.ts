@@ -48,6 +48,28 @@ test('context: what is missing is sent with a key or a signed URL, in each compr
   assert.deepEqual([again.id, again.missing], [id, []])
 })
 
+test('context: the Dockerfile that it is for is checked first, and a faulty one keeps nothing', async () => {
+  const files = [file('checked')]
+  const answerTo = async (image: object) => await world.api.post('/api/images/contexts', { files, image })
+  const faults: [object, number, string, RegExp][] = [
+    [{ dockerfile: 'FROM base\nCOPY . /srv\nRUM x' }, 400, 'dockerfile', /line 3: .*RUM.*did you mean RUN/],
+    [{ dockerfile: 'FROM base AS one', target: 'two' }, 400, 'target', /no stage "two"/],
+    [{ dockerfile: 'FROM nobody-knows\nCOPY . /srv' }, 404, 'dockerfile', /no image nobody-knows; there are base/],
+    [{ dockerfile: 'FROM $A\nCOPY . /srv', buildArgs: { 'A B': '' } }, 400, 'image.buildArgs', /A B/],
+    [{}, 400, 'image.dockerfile', /missing/],
+  ]
+  const kept = async () => await readdir(join(world.dataDir, 'contexts', world.orgId, 'indexes')).catch(() => [])
+  const before = await kept()
+  for (const [image, status, field, message] of faults) {
+    const answer = await answerTo(image)
+    assert.deepEqual([answer.status, answer.body.field], [status, field], answer.text)
+    assert.match(answer.body.error, message)
+  }
+  assert.deepEqual(await kept(), before)
+  assert.equal((await answerTo({ dockerfile: 'FROM $A\nCOPY . /srv', buildArgs: { A: 'base' } })).status, 400)
+  assert.equal((await answerTo({ dockerfile: 'ARG A\nFROM $A\nCOPY . /', buildArgs: { A: 'base' } })).status, 201)
+})
+
 test('context: a signed URL is for one context of one organisation', async () => {
   const { api } = world
   const [one, other] = [await create([file('one')]), await create([file('other')])]

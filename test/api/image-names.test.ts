@@ -64,6 +64,23 @@ test('image tag: wherever an image is named, a tag serves, `latest` being none',
     assert.equal((await api.post('/api/snapshots', { name, image: manifestOf('true') })).status, 400, name)
 })
 
+test('image name: those of which the API has something else at their place are refused, with tags too', async () => {
+  const { api } = world
+  await build('other', 'true')
+  for (const name of ['caches', 'contexts', 'caches:latest', 'contexts:3']) {
+    const refused = [
+      await api.post('/api/snapshots', { name, image: manifestOf('true') }),
+      await api.post('/api/templates', { name, dockerfile: 'FROM base' }),
+      await api.post('/api/images/other/tag', { name }),
+    ]
+    for (const { status, body } of refused) {
+      assert.deepEqual([status, body.field], [400, 'name'], name)
+      assert.match(body.error, /must not be caches or contexts/)
+    }
+  }
+  await build('caches-of-mine', 'true')
+})
+
 test('image tag: it is a row of its own with the checkpoint and the log, and outlives the other', async () => {
   const { api } = world
   const image = await build('one', 'echo tagged')

@@ -45,6 +45,22 @@ describe('mounts for one step', () => {
   }
   const asCache = (id: string, readOnly = false): MountSource => ({ type: 'cache', id, readOnly })
 
+  test('processes: all but the guest end, also those that make others all the time', async () => {
+    const id = await create(runc.driver)
+    // Each of the chain makes the next and ends, so a list of them is old at once.
+    const chain = 'next() { (next &) ; }; next'
+    await succeed(guest(id), `setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c '${chain}' >/dev/null 2>&1 & sleep 0.2`)
+    await mounts().endProcesses(id)
+    const left = await guest(id).systemProcesses()
+    assert.deepEqual(
+      left.filter(({ state }) => state !== 'zombie').map(({ pid }) => pid),
+      [1],
+    )
+    await mounts().endProcesses(id)
+    await remove(runc.driver, id)
+    await refuses(mounts().endProcesses(id), 'unavailable')
+  })
+
   test('cache: what one sandbox leaves another finds, and root of each owns it', async () => {
     const [one, other] = [await create(runc.driver), await create(runc.driver)]
     const id = await cache({ mode: 0o1770, uid: 1000, gid: 33 })

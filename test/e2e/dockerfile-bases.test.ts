@@ -27,19 +27,33 @@ async function fileIn(image: string, path: string): Promise<string> {
 }
 
 test('dockerfile: an image of a registry is fetched once, and its variables, folder and user are those of the stage', async () => {
-  const config = { Env: ['GREETING=good day', 'PATH=/'], WorkingDir: '/not/there', User: '65532:65532', Cmd: ['serve'] }
+  const config = {
+    ...{ Env: ['GREETING=good day', 'PATH=/'], WorkingDir: '/not/there', User: '65532:65532', Cmd: ['serve'] },
+    ...{ Labels: { a: '1', b: '2' }, ExposedPorts: { '80/tcp': {} }, Volumes: { '/data': {} }, StopSignal: 'SIGINT' },
+    ...{ Healthcheck: { Test: ['CMD-SHELL', 'true'], Interval: 2e9 }, Shell: ['/bin/sh', '-ec'] },
+  }
   registry.add('team/tools:1', imageOf([tarOf([{ path: 'tool', content: 'of the registry' }])], { config }))
   const reference = `${registry.host}/team/tools:1`
   const text = [
     `FROM ${reference}`,
     'ENV SAID="$GREETING" PATH=$PATH:/more',
+    'LABEL b=3',
+    'EXPOSE 81',
+    'ENTRYPOINT exec this',
     'COPY --chown=0 a .',
     'COPY --from=base /etc/hostname /h',
   ]
   const { status, body, log } = await build(text, { context: await contextOf({ a: 'A' }) })
   assert.equal(status, 201, JSON.stringify(body) + log.join('\n'))
   assert.deepEqual((body as { config?: object }).config, {
-    ...{ cmd: ['serve'], cwd: '/not/there', user: '65532:65532', entrypoint: [] },
+    ...{
+      cwd: '/not/there',
+      user: '65532:65532',
+      entrypoint: ['/bin/sh', '-ec', 'exec this'],
+      shell: ['/bin/sh', '-ec'],
+    },
+    ...{ labels: { a: '1', b: '3' }, exposedPorts: ['80/tcp', '81/tcp'], volumes: ['/data'], stopSignal: 'SIGINT' },
+    healthcheck: { test: ['CMD-SHELL', 'true'], intervalMs: 2000 },
     envs: { GREETING: 'good day', SAID: 'good day', PATH: '/:/more' },
   })
   assert.ok(log.includes(`${reference}: ${reference}`), log.join('\n'))

@@ -324,6 +324,22 @@ test('dockerfile: a secret is there for its instruction and nowhere else', async
   await untilNothingIsLeft()
 })
 
+test('dockerfile: nothing that a step leaves running reads the secret of the next, writes to its files or keeps it from starting', async () => {
+  const secrets = { token: Buffer.from('of the second step').toString('base64') }
+  const text = [
+    'FROM base',
+    'RUN setsid sh -c "while :; do touch /alive; cat /run/secrets/token /proc/*/environ >> /stolen 2>&1; done" >/dev/null 2>&1 & \\',
+    '  while ! test -e /alive; do :; done',
+    'RUN --mount=type=secret,id=token --mount=type=secret,id=token,env=TOKEN rm -f /alive /stolen; sleep 1; test ! -e /alive',
+    'RUN bomb() { bomb | bomb & }; bomb; sleep 1',
+    'RUN test ! -e /stolen && test "$(ls -d /proc/[0-9]* | wc -l)" -lt 8',
+  ]
+  const { status, body, log } = await build(text, { secrets })
+  assert.equal(status, 201, JSON.stringify(body) + log.join('\n'))
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
 test('dockerfile: a detached build goes on after kill -9 with its context; without its secret it fails and says so', async () => {
   const context = await contextOf({ a: 'kept' })
   const dockerfile = ['FROM base', 'COPY a /a', 'RUN sleep 1', 'COPY a /b', 'RUN cat /b > /c'].join('\n')

@@ -61,7 +61,15 @@ async function writeExport(image: Image, file: string): Promise<void> {
 
 let image: Image
 let small: Image
-const facts = { Entrypoint: ['/run me'], Cmd: ['a', ''], User: '7:8', Env: ['A=b'], WorkingDir: '/w' }
+const facts = {
+  ...{ Entrypoint: ['/run me'], Cmd: ['a', ''], User: '7:8', Env: ['A=b'], WorkingDir: '/w', StopSignal: 'SIGINT' },
+  ...{ Labels: { 'a.b': 'c' }, ExposedPorts: { '80/tcp': {} }, Volumes: { '/data': {} } },
+}
+/** Of Docker alone: skopeo leaves them out. */
+const ofDocker = {
+  Healthcheck: { Test: ['CMD', 'true'], Interval: 2_000_000_000, Retries: 3 },
+  Shell: ['/bin/ash', '-c'],
+}
 before(async () => {
   const manifest = {
     steps: [
@@ -75,7 +83,9 @@ before(async () => {
     { path: 'w', type: 'folder' },
     { path: 'w/f', content: 'x' },
   ])
-  small = await Image.fromArchive('small', ociArchiveOf(imageOf([layer], { config: facts })), { client })
+  small = await Image.fromArchive('small', ociArchiveOf(imageOf([layer], { config: { ...facts, ...ofDocker } })), {
+    client,
+  })
 })
 
 test('image export: an import of it has the same tree, variables and folder', async () => {
@@ -114,10 +124,15 @@ test('image export: skopeo and umoci read it, and two of one image are equal', a
   await rm(`${work}/bundle`, { recursive: true })
 })
 
-test('image export: ENTRYPOINT, CMD and USER of an OCI image stand in it, and nothing is left of it', async () => {
+test('image export: what an OCI image says of itself stands in it, and nothing is left of it', async () => {
   await writeExport(small, `${work}/facts.tar`)
   const { stdout } = await run('skopeo', ['inspect', '--config', `oci-archive:${work}/facts.tar`])
   assert.deepEqual((JSON.parse(stdout) as { config: object }).config, facts)
+  const again = await Image.fromArchive('facts', await small.archive(slow), { client, ...slow })
+  assert.deepEqual(again.info.config, small.info.config)
+  const { healthcheck, shell, labels } = again.info.config ?? {}
+  assert.deepEqual([healthcheck, shell], [{ test: ['CMD', 'true'], intervalMs: 2000, retries: 3 }, ['/bin/ash', '-c']])
+  assert.deepEqual(labels, { 'a.b': 'c' })
   assert.deepEqual(await readdir(`${server.dataDir}/exports`), [])
   const sandboxes = await client.json<{ sandboxID: string }[]>('GET', '/api/sandboxes')
   assert.ok(!sandboxes.some(({ sandboxID }) => sandboxID.startsWith('sb-build-')))

@@ -42,6 +42,8 @@ export class FakeStepMounts implements StepMounts {
     }
   }
 
+  async endProcesses(): Promise<void> {}
+
   async makeCache(id: string, owner: MountOwner): Promise<void> {
     if (!this.caches.has(id)) this.caches.set(id, { id, owner, usedBytes: 4096, lastUsedAt: new Date() })
   }

@@ -62,6 +62,12 @@ export interface ImageConfig {
   User?: string
   Entrypoint?: string[]
   Cmd?: string[]
+  Labels?: Record<string, string>
+  ExposedPorts?: Record<string, object>
+  Volumes?: Record<string, object>
+  StopSignal?: string
+  Healthcheck?: object
+  Shell?: string[]
 }
 
 export interface TestImage {

@@ -28,6 +28,8 @@ export class FakeContexts {
   readonly archives: string[][] = []
   /** Entries of each context. */
   readonly told: ToldFile[][] = []
+  /** The build that each context was for. */
+  readonly intended: unknown[] = []
   /** Bodies of builds. */
   readonly builds: { query: string; body: Record<string, unknown> }[] = []
   /** Bytes of all archives, as they travelled. */
@@ -72,6 +74,7 @@ export class FakeContexts {
     if (url === '/api/images/contexts') {
       this.#files = body['files'] as ToldFile[]
       this.told.push(this.#files)
+      this.intended.push(body['image'])
       return sendJson(response, 201, { id: 'ctx-1', missing: this.#missing(), uploadUrl: 'http://nowhere.invalid' })
     }
     this.builds.push({ query: new URL(url, this.url).search, body })

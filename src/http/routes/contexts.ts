@@ -24,14 +24,17 @@ export const contextRoutes = [
     summary: 'Say which files a build reads',
     description:
       'The answer names the contents that the server lacks; `uploadUrl` takes them. Equal files are the same context, and contents are kept by their digest, ' +
-      'so only what has changed is sent again. A context goes a day after its last use.',
+      'so only what has changed is sent again. A context goes a day after its last use. With `image` a faulty Dockerfile, and one that names an image that ' +
+      'is not there, is refused as its build would be.',
     body: wire.createContext,
     bodyLimit: 'manifestBytesMax',
     takesList: true,
     answers: { 201: { description: 'It is known', body: wire.context } },
-    errors: ['quota_exceeded', 'too_large', 'no_capacity', 'disk_full', 'unavailable'],
+    errors: ['conflict', 'not_found', 'quota_exceeded', 'too_large', 'no_capacity', 'disk_full', 'unavailable'],
     async answer({ orgId, body, request, reply, deps }) {
       const { contexts } = deps.images
+      // Before anything is kept or travels.
+      if (body.image !== undefined) await deps.images.checkDockerfile(orgId, body.image)
       const { id, missing } = await contexts.create(orgId, body.files, goneSignal({ reply }))
       const uploadUrl = `${apiOrigin(deps.config, request)}/api/images/contexts/${id}/archive/signed?${contexts.signUpload(orgId, id)}`
       return stateText(missing, { id, uploadUrl })

@@ -71,7 +71,8 @@ export async function checkLargeBody({ body: schema, bodyLimit }: Route, given: 
   if (schema === undefined || schema === 'raw' || bodyLimit === undefined) return given
   const body = given ?? {}
   if (schema === images.createContext && isRecord(body) && Array.isArray(body['files'])) {
-    return { files: await checkItems(images.contextFile, body['files'], ['files']) }
+    const outer = valueOf(check(schema, { ...body, files: [] }, 'body')) as object
+    return { ...outer, files: await checkItems(images.contextFile, body['files'], ['files']) }
   }
   const image = isRecord(body) ? body['image'] : undefined
   const steps = isRecord(image) ? image['steps'] : undefined

@@ -12,12 +12,13 @@ import {
   initialState,
   type Operation,
   type PlannedStage,
-  refused,
   type RunOperation,
   StageEvaluation,
   type StageSource,
   type StageState,
+  type StepMount,
 } from '../dockerfile/index.ts'
+import { noContext } from '../dockerfile-manifest.ts'
 import type { ManifestOutline } from '../manifest.ts'
 import { writeVariables } from '../steps.ts'
 import { RunMounts } from './run-mounts.ts'
@@ -206,8 +207,8 @@ class StagePlanner {
 
   #contextFor(line: number): Context {
     const { context } = this.#input
-    if (context !== undefined) return context
-    throw refused(line, 'there are no files to copy: the build has no context')
+    if (context === undefined) throw noContext(line)
+    return context
   }
 
   async #run(
@@ -245,18 +246,25 @@ class StagePlanner {
   ): Promise<void> {
     const { secret } = this.#input
     await using mounts = new RunMounts(sandbox, { context: this.#context, originOf, secret }, line)
-    for (const mount of asked) await mounts.add(mount)
+    for (const mount of byTarget(asked)) await mounts.add(mount)
     if (script !== undefined) await mounts.addProgram(scriptPath, script)
     const words: [string, ...string[]] = script === undefined ? [...argv] : [...argv, scriptPath]
+    const command = { argv: words, envs: { ...proxies, ...envs, ...mounts.envs }, cwd, ...defined({ user }) }
+    let failure: unknown
     try {
-      await sandbox.run(
-        { argv: words, envs: { ...proxies, ...envs, ...mounts.envs }, cwd, ...defined({ user }) },
-        place,
-      )
+      await sandbox.run(command, place)
     } catch (error) {
-      throw await mounts.explain(error)
+      failure = await mounts.explain(error)
     }
+    // Before mounts are detached; a cache may have its next user at once.
+    await sandbox.endProcesses().catch((error: unknown) => (failure ??= error))
+    if (failure !== undefined) throw failure
   }
+}
+
+/** As BuildKit has them, so that none hides one within it. */
+function byTarget(mounts: readonly StepMount[]): StepMount[] {
+  return mounts.toSorted(({ target: one = '' }, { target: other = '' }) => (one < other ? -1 : one > other ? 1 : 0))
 }
 
 /** The owner is that of `USER`, as with BuildKit; what is there keeps its own. */

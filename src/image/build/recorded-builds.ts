@@ -4,6 +4,7 @@ import { defined } from '../../lib/defined.ts'
 import { newId } from '../../lib/id.ts'
 import type { ImageSource } from '../../sandbox/index.ts'
 import { readyCheckpoint } from '../checkpoint.ts'
+import type { ImageConfig } from '../config.ts'
 import type { Contexts } from '../contexts.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, OciFacts } from '../image.ts'
 import type { Publications } from '../publications.ts'
@@ -185,10 +186,13 @@ export class RecordedBuilds {
       return this.#semaphore.use(work, permit)
     }
     if ('image' in from || 'checkpointId' in from) return { checkpointId: await build(layerHashes, { from }) }
-    const { checkpointId, cwd, oci } = await this.#imports.use(() => this.#import(image, from, emit, signal), permit)
-    if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
+    const { checkpointId, ...imported } = await this.#imports.use(() => this.#import(image, from, emit, signal), permit)
+    const { oci } = imported
+    const { cwd } = imported.config
+    const config = { ...imported.config, ...defaults, envs: { ...imported.config.envs, ...defaults?.envs } }
+    if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci, config }
     const stage = { from: { checkpointId }, ...defined({ cwd }) }
-    return { checkpointId: await build(layerHashes.slice(1), stage), oci }
+    return { checkpointId: await build(layerHashes.slice(1), stage), oci, config }
   }
 
   async #run(build: Build, emit: Emit, signal: AbortSignal): Promise<string> {
@@ -220,15 +224,22 @@ export class RecordedBuilds {
     source: ImageSource,
     emit: Emit,
     signal: AbortSignal,
-  ): Promise<{ checkpointId: string; cwd?: string; oci: OciFacts }> {
+  ): Promise<{ checkpointId: string; oci: OciFacts; config: ImageConfig }> {
     const { store, sandboxes } = this.#context
     const [layer] = await store.layers(orgId, [hash])
     const checkpoint = layer && (await readyCheckpoint(sandboxes, orgId, layer.checkpointId))
     const known = await store.importedImage(orgId, hash)
     if (checkpoint !== undefined && known?.oci !== undefined) {
       await emit(logOf(0, 'import', `image ${known.oci.digest} is there`))
-      const { cwd } = checkpoint.sandboxConfig.commandDefaults ?? {}
-      return { checkpointId: checkpoint.id, ...defined({ cwd }), oci: known.oci }
+      const { oci, config: { cwd: _cwd, user: _user, ...facts } = {} } = known
+      const { entrypoint, cmd } = oci
+      // Variables, folder and user of that image may be those of its own steps.
+      const { envs, commandDefaults: { cwd, user } = {} } = checkpoint.sandboxConfig
+      return {
+        checkpointId: checkpoint.id,
+        oci,
+        config: { ...facts, entrypoint, cmd, envs, ...defined({ cwd, user }) },
+      }
     }
     await emit(logOf(0, 'import', 'reference' in source ? `fetching ${source.reference}` : 'reading the archive'))
     const id = newId('cp-')
@@ -238,8 +249,9 @@ export class RecordedBuilds {
     const { digest, config } = await sandboxes.checkpoints.import(orgId, input, signal)
     await store.putLayer({ orgId, hash, checkpointId: id })
     await emit(logOf(0, 'import', `image ${digest}`))
-    const { entrypoint, cmd, cwd } = config
-    return { checkpointId: id, ...defined({ cwd }), oci: { digest, entrypoint, cmd } }
+    const { env, ...facts } = config
+    const { entrypoint, cmd } = facts
+    return { checkpointId: id, oci: { digest, entrypoint, cmd }, config: { ...facts, envs: env } }
   }
 }
 

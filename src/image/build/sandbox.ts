@@ -108,6 +108,12 @@ export class BuildSandbox {
     if (end.exitCode !== 0) throw failed(place, end)
   }
 
+  /** Kills what a step has left running. One of a build that has ended goes with its sandbox. */
+  async endProcesses(): Promise<void> {
+    const { context, orgId, signal } = this.scope
+    if (!signal.aborted) await context.sandboxes.mounts.endProcesses(orgId, this.id)
+  }
+
   async start(command: StartExec): Promise<string> {
     const { context, orgId, signal } = this.scope
     signal.throwIfAborted()

@@ -137,6 +137,35 @@ test('copy: names are bytes, and patterns are text', async () => {
   assert.equal((await found(names, '*')).length, 2)
 })
 
+test('copy: patterns that cost much with many names hold up nobody else, and end', async () => {
+  const hostile = `*${'a'.repeat(120)}b`
+  const children = Array.from({ length: 30_000 }, (_, index): TreeEntry => {
+    return { path: `/d/${'a'.repeat(244)}${index}`, type: 'file', mode: 0o644 }
+  })
+  const wide: FileTree = {
+    find: async (path) => ({ path, type: path === '/d' ? 'directory' : 'file', mode: 0o755 }),
+    list: async () => children,
+  }
+  const many = (count: number) => Array.from({ length: count }, () => hostile)
+  for (const [patterns, excludes] of [
+    [[`d/${hostile}`], []],
+    [[`d/*[${'b'.repeat(4000)}]`], []],
+    [['d'], many(100)],
+  ]) {
+    let others = 0
+    let isOver = false
+    const other = () => {
+      others += 1
+      if (!isOver) setImmediate(other)
+    }
+    setImmediate(other)
+    await refuses(selected(wide, patterns!, { excludes: excludes! }), 'build_failed')
+    isOver = true
+    assert.ok(others > 20, `others had ${others} turns`)
+  }
+  await refuses(selected(wide, 'd', { excludes: many(200) }), 'invalid_request')
+})
+
 test('copy: an error about a missing source says what its tree adds', async () => {
   const context = { ...tree, absence: ': look at the ignore file' }
   await refuses(found(context, 'nope'), 'build_failed', /line 7: there is no "nope" to copy: look at the ignore file$/)

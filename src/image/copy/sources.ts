@@ -27,6 +27,10 @@ type Request = Pick<CopyOperation, 'sources' | 'excludes' | 'keepsParents' | 'li
 /** Entries of one instruction, and entries that are looked at for `--exclude`. */
 const entriesMax = 20_000
 const lookedAtMax = 500_000
+/** Of all comparisons of one instruction: some seconds, where a hostile pattern meets a large folder. */
+const stepsMax = 200_000_000
+/** Of the patterns of `--exclude`, all of which one name is compared with at once. */
+const excludeCharsMax = 16 * 1024
 /** As the kernel has it for one path. */
 const linksMax = 40
 
@@ -53,10 +57,13 @@ class Sources {
   readonly #excludes: ExcludePatterns
   readonly #slice = new TimeSlice()
   #lookedAt = 0
+  #steps = 0
 
   constructor(tree: FileTree, request: Request) {
     this.#tree = tree
     this.#request = request
+    const chars = request.excludes.reduce((sum, { length }) => sum + length, 0)
+    if (chars > excludeCharsMax) throw refused(request.line, `--exclude has more than ${excludeCharsMax} characters`)
     this.#excludes = this.#parsed(() => new ExcludePatterns(request.excludes))
   }
 
@@ -101,6 +108,7 @@ class Sources {
     let isKept = false
     for (const child of await this.#list(folder)) {
       const found = this.#excludes.enter(place, nameOf(child.path))
+      await this.#pay()
       const isEntered = child.type === 'directory' && (!found.isExcluded || this.#excludes.mayKeepBelow(found))
       const isKeptBelow = isEntered && (await this.#skipBelow(child.path, found, skip))
       if (found.isExcluded && !isKeptBelow) skip.add(child.path)
@@ -161,9 +169,12 @@ class Sources {
       for (const folder of found) {
         if (allowsDepth && part === '**') next.push(...(await this.#foldersBelow(folder, isLast)))
         else if (literal === undefined) {
-          for (const child of await this.#list(folder))
+          for (const child of await this.#list(folder)) {
+            const before = name.steps
             if (name.matches(textOf(nameOf(child.path))) && (isLast || child.type === 'directory'))
               next.push(child.path)
+            await this.#pay(name.steps - before)
+          }
         } else {
           const path = posix.join(folder, bytesOf(literal))
           const child = isLast ? await this.#tree.find(path) : await this.#follow(path)
@@ -216,6 +227,13 @@ class Sources {
     if (this.#lookedAt > lookedAtMax) throw this.#failed(`looks at more than ${lookedAtMax} files`)
     await this.#slice.next()
     return entries
+  }
+
+  /** Counts comparisons, those with `--exclude` too, and lets others go on. */
+  async #pay(steps = 0): Promise<void> {
+    this.#steps += steps
+    if (this.#steps + this.#excludes.steps > stepsMax) throw this.#failed('its patterns take too long to compare')
+    await this.#slice.next()
   }
 
   #failed(why: string): ServiceError {

@@ -1,4 +1,4 @@
-import type { Healthcheck } from '../config.ts'
+import type { Healthcheck } from '../../sandbox/index.ts'
 import { listIn } from './command.ts'
 import { quoted, refused } from './fault.ts'
 import { Flags } from './flags.ts'

@@ -1,4 +1,4 @@
-import type { Healthcheck } from '../config.ts'
+import type { Healthcheck } from '../../sandbox/index.ts'
 import type { Heredoc } from './heredoc.ts'
 import type { CopyOperation, Written } from './operations.ts'
 

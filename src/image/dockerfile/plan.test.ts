@@ -217,6 +217,25 @@ test('ARG: proxies are there without one, apart from what counts in a hash', () 
   assert.deepEqual([second.envs, second.proxies], [{ HTTP_PROXY: 'http://p', no_proxy: 'z' }, {}])
 })
 
+test('plan: the first instruction of a stage that needs files of the build is known', () => {
+  const lineOf = (text: string) => planOf(`FROM base AS other\nRUN true\nFROM base\n${text}`).stages.at(-1)?.contextLine
+  for (const text of [
+    'COPY a /',
+    'ADD a /',
+    'COPY <<A b /\nA',
+    'RUN --mount=target=/x true',
+    'RUN --mount=type=bind,target=/x true',
+  ])
+    assert.equal(lineOf(`RUN true\n${text}`), 5, text)
+  for (const text of [
+    'COPY --from=other a /',
+    'COPY <<A /\nA',
+    'RUN --mount=type=cache,target=/x true',
+    'RUN --mount=type=bind,from=other,target=/x true',
+  ])
+    assert.equal(lineOf(text), undefined, text)
+})
+
 test('plan: an image is found with the first line that names it', () => {
   const plan = planOf(
     ['FROM below AS a', '', 'FROM base', 'COPY --from=a / /x', 'COPY --from=other \\', ' /y /y']

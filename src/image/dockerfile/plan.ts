@@ -51,6 +51,7 @@ function plannedOf(stage: Stage, dockerfile: Dockerfile, scope: GlobalScope): Pl
   if (stage.platform !== undefined) checkPlatform(scope.expand(stage.platform, line), line)
   const base = dockerfile.stages.slice(0, index).find((other) => other.name === image.toLowerCase())
   const sources = new Map<string, StageSource>()
+  const contextLine = instructions.find(readsContext)?.line
   for (const instruction of instructions)
     for (const from of fromsOf(instruction))
       if (!sources.has(from)) sources.set(from, sourceOf(from, stage, dockerfile, instruction.line))
@@ -61,6 +62,7 @@ function plannedOf(stage: Stage, dockerfile: Dockerfile, scope: GlobalScope): Pl
     from: image === 'scratch' ? image : base === undefined ? { image } : { stage: base.index },
     sources,
     stepLines: instructions.filter(({ type }) => stepTypes.has(type)).map((instruction) => instruction.line),
+    ...(contextLine === undefined ? {} : { contextLine }),
     instructions,
     escape: dockerfile.escape,
     arguments: scope,
@@ -68,6 +70,16 @@ function plannedOf(stage: Stage, dockerfile: Dockerfile, scope: GlobalScope): Pl
 }
 
 const stepTypes: ReadonlySet<string> = new Set(['run', 'copy', 'add', 'workdir'])
+
+function readsContext(instruction: Instruction): boolean {
+  if (instruction.type === 'copy' || instruction.type === 'add')
+    return instruction.from === undefined && instruction.sources.some((source) => 'word' in source)
+  if (instruction.type !== 'run') return false
+  return instruction.mounts.some((options) => {
+    const valueOf = (wanted: string) => options.find(({ name }) => name === wanted)?.value
+    return (valueOf('type') ?? 'bind').toLowerCase() === 'bind' && !valueOf('from')
+  })
+}
 
 /** What an instruction copies from or mounts, beside the context. */
 function fromsOf(instruction: Instruction): string[] {

@@ -26,6 +26,8 @@ export interface PlannedStage {
   sources: ReadonlyMap<string, StageSource>
   /** The lines of the instructions that become an operation, in order. */
   stepLines: readonly number[]
+  /** Of the first instruction that reads files of the build, whatever its variables are. */
+  contextLine?: number
   /** The rest is for its evaluation. */
   instructions: readonly Instruction[]
   escape: string

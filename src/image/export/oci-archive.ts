@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto'
 import { defined } from '../../lib/defined.ts'
 import { tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
-import type { Checkpoint } from '../../sandbox/index.ts'
-import type { Healthcheck } from '../config.ts'
+import type { Checkpoint, Healthcheck } from '../../sandbox/index.ts'
 import type { Image } from '../image.ts'
 
 /** An archive of the OCI image layout. */

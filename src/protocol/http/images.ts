@@ -149,7 +149,13 @@ export const contextFile = z
 
 export type ContextFile = z.output<typeof contextFile>
 
-export const createContext = z.object({ files: z.array(contextFile).describe('All of the context, in any order') })
+export const createContext = z.object({
+  files: z.array(contextFile).describe('All of the context, in any order'),
+  image: manifest
+    .pick({ dockerfile: true, target: true, buildArgs: true })
+    .optional()
+    .describe('The build that they are for: it is checked as far as it can be before they are sent'),
+})
 showExample(createContext, {
   files: [{ path: 'src/hello.txt', mode: 420, digest: contextExample, size: 6 }],
 })
@@ -239,7 +245,10 @@ const imageConfig = z
     cwd: z.string().optional().describe('WORKDIR, in force in sandboxes from it'),
     user: z.string().optional().describe('USER, in force in sandboxes from it'),
   })
-  .meta({ id: 'ImageConfig', description: 'What a Dockerfile says of its image' })
+  .meta({
+    id: 'ImageConfig',
+    description: 'What a Dockerfile, or the configuration of an OCI image, says of the image',
+  })
 
 export const image = z
   .object({
@@ -263,7 +272,9 @@ export const image = z
       .int()
       .optional()
       .describe('Bytes of its files, and of its memory if it has some, without its base; absent until it is ready'),
-    config: imageConfig.optional().describe('Of one that was built from a Dockerfile'),
+    config: imageConfig
+      .optional()
+      .describe('Of one that was built from a Dockerfile, and of one of a registry or an archive'),
     public: z.boolean().describe('Every organisation may start sandboxes from its name'),
     createdAt: secondTime.describe('When it was asked for'),
     lastUsedAt: secondTime.describe('When a sandbox was last started from it, to the minute'),

@@ -203,6 +203,33 @@ export class Cgroups {
     throw new Error(`control group ${group} cannot be emptied`)
   }
 
+  /**
+   * Kills the processes of a group but one, also those that they make meanwhile: they are frozen first. The one stands still for that moment.
+   * Returns whether the others are gone.
+   */
+  async killAllBut(group: string, kept: number): Promise<boolean> {
+    const others = async () => (await this.members(group)).filter((pid) => pid !== kept)
+    for (let attempt = 0; attempt < removeAttempts; attempt += 1) {
+      if ((await others()).length === 0) return true
+      await this.freeze(group)
+      try {
+        const killed = new Set<number>()
+        // One that was in the middle of a fork stands still after it. Frozen ones end with the thaw, in version 2 at once.
+        for (let found = await others(); found.length > 0; found = (await others()).filter((pid) => !killed.has(pid))) {
+          for (const pid of found) {
+            send(pid, 'SIGKILL')
+            killed.add(pid)
+          }
+          await sleep(removePauseMs)
+        }
+      } finally {
+        await this.thaw(group)
+      }
+      await sleep(removePauseMs)
+    }
+    return false
+  }
+
   /** Kills all processes in a group and below it and removes the groups. Harmless when there is none. */
   async remove(group: string): Promise<void> {
     await Promise.all(this.#hierarchies.map(({ path }) => removeTree(`${path}${group}`)))

@@ -153,7 +153,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   })
   const memory = new MemorySaver({ ...machine, work, inventory, running, connections, semaphore })
   const firstStart = new FirstStart({ ...stores, network, running, limits, launcher })
-  const stepMounts = new HostStepMounts({ names, hostd, pool, space, inventory, running, locks })
+  const stepMounts = new HostStepMounts({ names, cgroups, hostd, pool, space, inventory, running, locks })
   const inPlace = new InPlace({ ...stores, hostd, running, limits, memory, launcher, criu })
   return {
     ...{ cgroups, criu, traits, templates, work, lazy, importer, pusher },

@@ -12,6 +12,7 @@ import type {
   MountSource,
   StepMounts,
 } from '../../sandbox/ports/runtime-driver.ts'
+import type { Cgroups } from '../cgroups/index.ts'
 import { withinRun } from '../cleanup.ts'
 import { cachesFolder, scratchFolder, type DiskPool } from '../disk/index.ts'
 import type { SpaceWatch } from '../disk/space-watch.ts'
@@ -28,6 +29,7 @@ const dataName = 'data'
 
 interface StepMountsOptions {
   names: HostNames
+  cgroups: Pick<Cgroups, 'killAllBut'>
   hostd: HostTool
   pool: DiskPool
   space: Pick<SpaceWatch, 'assertTakesData'>
@@ -91,6 +93,16 @@ export class HostStepMounts implements StepMounts {
       }
       this.#handles.set(handle, entry)
       return handle
+    })
+  }
+
+  endProcesses(sandboxId: string): Promise<void> {
+    return this.#options.locks.run(sandboxId, async () => {
+      const process = this.#options.running.runs.get(sandboxId)
+      if (process === undefined || !isAlive(process)) throw notRunning(sandboxId)
+      const { cgroups, names } = this.#options
+      if (await cgroups.killAllBut(names.cgroup(sandboxId), process.pid)) return
+      throw new ServiceError('unavailable', `processes of a step do not end in sandbox ${sandboxId}`)
     })
   }
 

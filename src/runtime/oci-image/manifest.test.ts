@@ -60,6 +60,56 @@ test('configuration: what it says about commands is checked', async () => {
   await assert.rejects(readConfiguration(Buffer.from('{}'), 'archive'), /archive has no configuration/)
 })
 
+test('configuration: what an image says of itself is kept, without what has no meaning, and bounded', async () => {
+  const of = async (config: object) =>
+    (await readConfiguration(Buffer.from(JSON.stringify({ rootfs: { diff_ids: [] }, config })), 'image.oci')).defaults
+  const {
+    env: _env,
+    entrypoint: _entrypoint,
+    cmd: _cmd,
+    ...facts
+  } = await of({
+    ...{ Labels: { a: 'b' }, Volumes: { '/data': {}, '': {} }, StopSignal: 'SIGQUIT', Shell: ['/bin/ash', '-c'] },
+    ExposedPorts: { '80': {}, '53/UDP': {}, http: {}, '8000-8010/tcp': {} },
+    Healthcheck: { Test: ['CMD', 'true'], Interval: 30e9, Timeout: 0, StartPeriod: -5, Retries: 3 },
+  })
+  assert.deepEqual(facts, {
+    ...{ labels: { a: 'b' }, volumes: ['/data'], stopSignal: 'SIGQUIT', shell: ['/bin/ash', '-c'] },
+    exposedPorts: ['80/tcp', '53/udp', '8000-8010/tcp'],
+    healthcheck: { test: ['CMD', 'true'], intervalMs: 30_000, retries: 3 },
+  })
+  const none = {
+    Labels: null,
+    Volumes: null,
+    ExposedPorts: {},
+    Healthcheck: { Test: [] },
+    Shell: [],
+    StopSignal: 'a b',
+  }
+  assert.deepEqual(await of(none), { env: {}, entrypoint: [], cmd: [] })
+  const long = 'x'.repeat(200_000)
+  const longNames = Object.fromEntries(['a', 'b', 'c'].map((name) => [name.repeat(60_000), {}]))
+  for (const config of [
+    { Labels: { a: long } },
+    { Volumes: longNames },
+    { ExposedPorts: longNames },
+    { StopSignal: long },
+    { Shell: [long] },
+    { Healthcheck: { Test: ['CMD', long] } },
+    { Labels: Object.fromEntries(Array.from({ length: 1001 }, (_, at) => [`l${at}`, ''])) },
+  ])
+    await assert.rejects(of(config), { code: 'too_large' }, JSON.stringify(config).slice(0, 40))
+  for (const text of ['\0', '\ud800'])
+    for (const config of [
+      { Labels: { a: text } },
+      { Labels: { [text]: '' } },
+      { Volumes: { [text]: {} } },
+      { Shell: [text] },
+    ])
+      await assert.rejects(of(config), { code: 'invalid_request' }, JSON.stringify(config))
+  await assert.rejects(of({ Labels: ['a'] }), /no configuration of the OCI format/)
+})
+
 test('chain: a layer is named by all that is below it', async () => {
   assert.deepEqual(chainIds([]), [])
   const [first, second] = chainIds([digest('a'), digest('b')])

@@ -9,6 +9,7 @@ import { firstFault } from '../../lib/first-fault.ts'
 import { type JsonBounds, JsonBoundError, parseJson } from '../../lib/json-values.ts'
 import { digestPattern } from '../../lib/image-reference.ts'
 import type { ImageDefaults } from '../../sandbox/ports/runtime-driver.ts'
+import { containerFacts, factsOf, textsOf } from './facts.ts'
 import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
 
 /** The architecture of this machine, as images name it. */
@@ -47,6 +48,7 @@ const configuration = z.object({
       User: z.string().nullish(),
       Entrypoint: words,
       Cmd: words,
+      ...containerFacts,
     })
     .nullish(),
 })
@@ -102,13 +104,17 @@ export async function readConfiguration(
       `is for ${os} on ${made}`.slice(0, toldCharsMax) + `, and this machine is linux on ${architecture}`,
     )
   }
-  const { Env, WorkingDir, User, Entrypoint, Cmd } = data.config ?? {}
+  const { Env, WorkingDir, User, Entrypoint, Cmd, ...others } = data.config ?? {}
   if (User && !userPattern.test(User)) throw refuseImage(field, 'has a user that is neither a name nor a number')
   assertWords(Env ?? [], field, 'variables')
   assertWords([...(Entrypoint ?? []), ...(Cmd ?? [])], field, 'words in its ENTRYPOINT and CMD')
+  for (const [what, given] of Object.entries(textsOf(others))) assertWords(given, field, what)
   if ((WorkingDir ?? '').length > pathCharsMax) throw imageTooLarge(field, 'has too long a working directory')
-  const texts = [...(Env ?? []), ...(Entrypoint ?? []), ...(Cmd ?? []), WorkingDir ?? '']
+  const facts = Object.values(textsOf(others)).flat()
+  const texts = [...(Env ?? []), ...(Entrypoint ?? []), ...(Cmd ?? []), WorkingDir ?? '', ...facts]
   if (texts.some((value) => value.includes('\0'))) throw refuseImage(field, 'has a NUL in its configuration')
+  if (!texts.every((value) => value.isWellFormed()))
+    throw refuseImage(field, 'has half a character in its configuration')
   const variables = (Env ?? []).map((line) => {
     const end = line.indexOf('=')
     return end === -1 ? ([line, ''] as const) : ([line.slice(0, end), line.slice(end + 1)] as const)
@@ -122,6 +128,7 @@ export async function readConfiguration(
     }),
     entrypoint: Entrypoint ?? [],
     cmd: Cmd ?? [],
+    ...factsOf(others),
   }
   return { diffIds: data.rootfs.diff_ids, defaults }
 }

@@ -29,8 +29,8 @@ export interface ImportedImage {
   config: ImageDefaults
 }
 
-/** What an image says about commands in it. */
-export interface ImageDefaults {
+/** What an image says about commands in it, and of itself. All of it is bounded and well-formed text. */
+export interface ImageDefaults extends ImageFacts {
   env: Record<string, string>
   /** Absolute. */
   cwd?: string
@@ -38,4 +38,27 @@ export interface ImageDefaults {
   user?: string
   entrypoint: readonly string[]
   cmd: readonly string[]
+}
+
+/** What is kept for clients and for images on it. */
+export interface ImageFacts {
+  labels?: Readonly<Record<string, string>>
+  /** `80/tcp`. */
+  exposedPorts?: readonly string[]
+  volumes?: readonly string[]
+  stopSignal?: string
+  healthcheck?: Healthcheck
+  /** Of later builds on it: `SHELL`. */
+  shell?: readonly string[]
+}
+
+/** As in the OCI configuration of Docker. Durations in milliseconds. */
+export interface Healthcheck {
+  /** `['NONE']`, `['CMD', …words]` or `['CMD-SHELL', text]`. */
+  test: readonly string[]
+  intervalMs?: number
+  timeoutMs?: number
+  startPeriodMs?: number
+  startIntervalMs?: number
+  retries?: number
 }

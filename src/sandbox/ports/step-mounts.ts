@@ -13,6 +13,12 @@ export interface StepMounts {
    */
   attach(sandboxId: string, target: string, source: MountSource): Promise<AttachedMount>
 
+  /**
+   * Kills all processes of a sandbox but its guest, with those that they start meanwhile, so that nothing of one step lives on in the next.
+   * Harmless where there is none. Throws `unavailable` when the sandbox does not run, or they do not end.
+   */
+  endProcesses(sandboxId: string): Promise<void>
+
   /** The folder of a cache, with its mode and owner, is made when it is missing. A repeat changes nothing. Throws `no_capacity`. */
   makeCache(id: string, owner: MountOwner): Promise<void>
 
