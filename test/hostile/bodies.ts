@@ -158,7 +158,7 @@ export const bodyTries: Try[] = [
     '600 kB of continuation lines',
     'POST',
     '/templates',
-    dockerfile(`FROM base\nRUN true ${'\\\n '.repeat(200_000)}\n`),
+    dockerfile(`FROM base\nRUN true ${'\\\n '.repeat(200_000)}\nNONSENSE\n`),
     [400, 413],
   ),
   refusal('a stage of itself', 'POST', '/templates', dockerfile('FROM a AS a\nRUN true\n'), [400, 404]),
