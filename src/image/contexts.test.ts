@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { after, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { buffer } from 'node:stream/consumers'
 import { gzipSync, zstdCompressSync } from 'node:zlib'
 import fc from 'fast-check'
@@ -10,18 +9,21 @@ import { ServiceError } from '../errors.ts'
 import { entriesOf } from '../protocol/tar-reader.ts'
 import type { ContextFile } from '../protocol/http/images.ts'
 import { extraHeader, paxRecord, tarEntry as entry, tarOf } from '../../test/support/tar.ts'
-import { contextsIn, digestOf, fails, file, filesIn, folder, pieces, sha256, symlink } from './contexts/testing/kit.ts'
-import type { ImageLimits } from './image.ts'
+import {
+  contextFolders,
+  digestOf,
+  fails,
+  file,
+  filesIn,
+  folder,
+  pieces,
+  sha256,
+  symlink,
+} from './contexts/testing/kit.ts'
 
-const top = await mkdtemp(join(tmpdir(), 'atoll-contexts-'))
-after(() => rm(top, { recursive: true }))
+const world = await contextFolders()
+const { contextsOf } = world
 const orgId = 'org_1'
-let contextDir: string
-let count = 0
-beforeEach(() => {
-  contextDir = join(top, String(++count))
-})
-const contextsOf = (...options: [Partial<ImageLimits>?, (() => void)?]) => contextsIn(contextDir, ...options)
 
 test('contexts: the files come in any order and in several archives, and a build reads them as a tree', async () => {
   const contexts = contextsOf()
@@ -63,7 +65,7 @@ test('contexts: the files come in any order and in several archives, and a build
   assert.equal((await buffer(context.read('/src/b.txt'))).toString(), 'b')
   await assert.rejects(buffer(context.read('/src/out')), fails('not_found', /src\/out is no file/))
   await assert.rejects(context.list('/a'), fails('not_found', /a is no folder/))
-  assert.deepEqual((await filesIn(contextDir)).filter((name) => name.length === 64).length, 3)
+  assert.deepEqual((await filesIn(world.dir)).filter((name) => name.length === 64).length, 3)
 })
 
 test('contexts: equal files are one context, and a digest depends on all but times', async () => {
@@ -143,7 +145,7 @@ test('contexts: wrong entries are refused with their field and path', async () =
   for (const [message, ...files] of cases) {
     await assert.rejects(contexts.create(orgId, files), fails('invalid_request', message), String(message))
   }
-  assert.deepEqual(await filesIn(contextDir), [])
+  assert.deepEqual(await filesIn(world.dir), [])
 })
 
 test('contexts: names that are no UTF-8, and long ones, go through', async () => {
@@ -261,10 +263,10 @@ test('contexts: a file that changed while it was sent is refused with its path, 
   const { missing } = await contexts.create(orgId, [file('a', 'a'), file('src/b', 'bbb')])
   assert.deepEqual(missing, [digestOf('bbb')])
   assert.deepEqual(
-    (await filesIn(contextDir)).filter((name) => name.length === 64),
+    (await filesIn(world.dir)).filter((name) => name.length === 64),
     [sha256('a')],
   )
-  assert.deepEqual(await readdir(`${contextDir}/${orgId}/drafts`), [])
+  assert.deepEqual(await readdir(`${world.dir}/${orgId}/drafts`), [])
 })
 
 test('contexts: uploads of one file at the same time, and of two contexts that share it, are one content', async () => {
@@ -283,8 +285,8 @@ test('contexts: uploads of one file at the same time, and of two contexts that s
     sent.flatMap(({ missing }) => missing),
     [],
   )
-  assert.deepEqual((await filesIn(contextDir)).length, 3, 'two indexes and one content')
-  assert.deepEqual(await readdir(`${contextDir}/${orgId}/drafts`), [])
+  assert.deepEqual((await filesIn(world.dir)).length, 3, 'two indexes and one content')
+  assert.deepEqual(await readdir(`${world.dir}/${orgId}/drafts`), [])
 })
 
 test('contexts: an upload that breaks off leaves no draft, and the next one goes on', async () => {
@@ -297,7 +299,7 @@ test('contexts: an upload that breaks off leaves no draft, and the next one goes
     throw new Error('the client has gone')
   }
   await assert.rejects(contexts.upload(orgId, id, breaksOff()), /the client has gone/)
-  assert.deepEqual(await readdir(`${contextDir}/${orgId}/drafts`), [])
+  assert.deepEqual(await readdir(`${world.dir}/${orgId}/drafts`), [])
   await assert.rejects(
     contexts.upload(orgId, id, pieces(archive.subarray(0, 300_000), 65_536)),
     fails('invalid_request', /ended early/),
@@ -339,10 +341,10 @@ test('contexts: whatever an archive says, its upload ends, and nothing but the c
             String(error),
           )
         })
-        assert.deepEqual(await readdir(`${contextDir}/${owner}/drafts`), [])
+        assert.deepEqual(await readdir(`${world.dir}/${owner}/drafts`), [])
         const known = [id, ...Object.values(contents).map(sha256)]
         assert.deepEqual(
-          (await filesIn(join(contextDir, owner))).filter((name) => !known.includes(name)),
+          (await filesIn(join(world.dir, owner))).filter((name) => !known.includes(name)),
           [],
         )
       },

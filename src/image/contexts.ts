@@ -3,11 +3,12 @@ import { ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import { TimeSlice } from '../lib/async/time-slice.ts'
+import { namesIn, unlessMissing } from '../lib/missing-files.ts'
 import { UrlSigner, type SignedParameters } from '../lib/signed-url.ts'
 import { syncFolder } from '../lib/sync-folder.ts'
 import type { ContextFile } from '../protocol/http/images.ts'
 import { assertSigned } from '../sandbox/index.ts'
-import { Blobs, namesIn } from './contexts/blobs.ts'
+import { Blobs } from './contexts/blobs.ts'
 import type { Context } from './contexts/context.ts'
 import { DigestSet } from './contexts/digest-set.ts'
 import { type Listing, listingOf, shownKey } from './contexts/entries.ts'
@@ -198,7 +199,7 @@ export class Contexts {
   /** Gives an index its name; false when the context is there already. It is the first to be there: what makes room keeps what it names. */
   async #place(orgId: string, id: string, draft: string): Promise<boolean> {
     const path = this.#index(orgId, id)
-    if ((await stat(path).catch(ignoreMissing)) !== undefined) {
+    if ((await stat(path).catch(unlessMissing)) !== undefined) {
       await this.#touch(orgId, id)
       return false
     }
@@ -292,7 +293,7 @@ export class Contexts {
   async #touch(orgId: string, id: string): Promise<void> {
     const now = new Date()
     await utimes(this.#index(orgId, id), now, now).catch((error: unknown) => {
-      ignoreMissing(error as NodeJS.ErrnoException)
+      unlessMissing(error)
       throw noContext(id)
     })
   }
@@ -341,8 +342,4 @@ function noContext(id: string): ServiceError {
   return new ServiceError('not_found', `no context ${id}: one goes a day after its last use, so send the files again`, {
     details: { field: 'context' },
   })
-}
-
-function ignoreMissing(error: NodeJS.ErrnoException): undefined {
-  if (error.code !== 'ENOENT') throw error
 }

@@ -180,7 +180,12 @@ export function revisionOf({ type }: Step): { revision?: number } {
 
 /** One line about a step, for logs. */
 export function summaryOf<Type extends StepType>({ type, args }: Step<Type>): string {
-  const line = kinds[type].summary(args).replaceAll(/\s+/g, ' ').trim()
+  return oneLine(kinds[type].summary(args))
+}
+
+/** A text on one line, cut. */
+export function oneLine(text: string): string {
+  const line = text.replaceAll(/\s+/g, ' ').trim()
   return line.length > 120 ? `${line.slice(0, 119)}…` : line
 }
 

@@ -25,6 +25,11 @@ export function bytesOfPath(path: string): Buffer | undefined {
   )
 }
 
+/** The bytes of a path in latin1, as trees and archives have it. */
+export function latin1OfPath(path: string): string {
+  return (bytesOfPath(path) ?? Buffer.from(path)).toString('latin1')
+}
+
 /** Base64 with the alphabet of URLs or the common one; undefined for anything else. */
 export function pathOfBase64(text: string): string | undefined {
   if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(text)) return undefined

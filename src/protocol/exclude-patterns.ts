@@ -1,5 +1,5 @@
 import { posix } from 'node:path'
-import { Glob } from './glob.ts'
+import { Glob, textOfName } from './glob.ts'
 
 /** Where a walk is: what each pattern has come to with the names so far. */
 export interface Place {
@@ -41,7 +41,7 @@ export class ExcludePatterns {
 
   /** The place of an entry of a folder. */
   enter(folder: Place, name: string): Place {
-    const text = (folder === this.root ? '' : '/') + textOf(name)
+    const text = (folder === this.root ? '' : '/') + textOfName(name)
     const fits: boolean[] = []
     const states: (readonly number[])[] = []
     let isExcluded = false
@@ -88,13 +88,4 @@ function ruleOf(pattern: string): Rule | undefined {
   } catch (error) {
     throw new SyntaxError(`${JSON.stringify(pattern)}: ${(error as Error).message}`, { cause: error })
   }
-}
-
-const names = new TextDecoder('utf-8', { ignoreBOM: true })
-
-/** A name as the characters that `?` counts. Bytes that are no UTF-8 are characters that no pattern names. */
-function textOf(name: string): string {
-  // oxlint-disable-next-line no-control-regex -- ASCII needs no decoder
-  if (/^[\0-\x7f]*$/.test(name)) return name
-  return names.decode(Uint8Array.from(name, (byte) => byte.charCodeAt(0)))
 }

@@ -173,3 +173,12 @@ function classAt(characters: readonly string[], start: number): { piece: Piece; 
 function missing(what: string): never {
   throw new SyntaxError(`${what} is missing`)
 }
+
+const names = new TextDecoder('utf-8', { ignoreBOM: true })
+
+/** A name, whose bytes are given in latin1, as the characters that `?` counts. Bytes that are no UTF-8 are characters that no pattern names. */
+export function textOfName(name: string): string {
+  // oxlint-disable-next-line no-control-regex -- ASCII needs no decoder
+  if (/^[\0-\x7f]*$/.test(name)) return name
+  return names.decode(Uint8Array.from(name, (byte) => byte.charCodeAt(0)))
+}

@@ -32,6 +32,12 @@ export function tarHeader({ type, name, mode, size = 0, target = '', modifiedSec
   return Buffer.concat([pax, text, tarPadding(text.length), header])
 }
 
+/** A file with its content. */
+export function tarFile(facts: Omit<TarHeader, 'type' | 'size' | 'target'>, content: Buffer): Buffer[] {
+  const { length: size } = content
+  return [tarHeader({ ...facts, type: 'file', size }), content, tarPadding(size)]
+}
+
 /** What stands behind a content of this size. */
 export function tarPadding(size: number): Buffer {
   return Buffer.alloc((blockBytes - (size % blockBytes)) % blockBytes)
@@ -47,14 +53,19 @@ export function setTarTime(header: Buffer, modifiedSeconds: number): void {
 }
 
 /** Parts of an archive, small ones together: a stream costs more for each than a copy. */
-export async function* inPieces(parts: AsyncIterable<Uint8Array>, pieceBytes: number): AsyncGenerator<Buffer> {
+export async function* inPieces(
+  parts: AsyncIterable<Uint8Array | readonly Uint8Array[]>,
+  pieceBytes: number,
+): AsyncGenerator<Uint8Array> {
   let waiting: Uint8Array[] = []
   let bytes = 0
-  for await (const part of parts) {
-    waiting.push(part)
-    bytes += part.length
+  for await (const some of parts) {
+    for (const part of some instanceof Uint8Array ? [some] : some) {
+      waiting.push(part)
+      bytes += part.length
+    }
     if (bytes < pieceBytes) continue
-    yield Buffer.concat(waiting)
+    yield waiting.length === 1 ? waiting[0]! : Buffer.concat(waiting)
     waiting = []
     bytes = 0
   }

@@ -7,9 +7,3 @@ export function exists(path: string): Promise<boolean> {
     () => false,
   )
 }
-
-/** For the `catch` of a call on a path: undefined where nothing is there (ENOENT); throws any other error. */
-export function unlessMissing(error: unknown): undefined {
-  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-  throw error
-}

@@ -1,6 +1,7 @@
-import { readdir, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ServiceError } from '../errors.ts'
+import { namesIn } from '../lib/missing-files.ts'
 import { type Definitions, faultsOf, type ImageLimits, isReserved, type Manifest } from '../image/index.ts'
 import { images as wire } from '../protocol/http/index.ts'
 import { ConfigError } from './config.ts'
@@ -28,10 +29,7 @@ interface ReadDefinition {
 }
 
 async function definitionsIn(folder: string, faults: string[]): Promise<Map<string, ReadDefinition>> {
-  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return []
-    throw error
-  })
+  const names = await namesIn(folder)
   const found = new Map<string, ReadDefinition>()
   // The folder may hold other files, such as notes.
   for (const file of names.filter((name) => /\.(Dockerfile|json)$/.test(name)).toSorted()) {

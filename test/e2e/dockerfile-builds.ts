@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { readdir } from 'node:fs/promises'
 import { HostNames } from '../../src/runtime/host-names.ts'
-import { tarEnd, tarHeader, tarPadding } from '../../src/protocol/tar-writer.ts'
+import { tarEnd, tarFile } from '../../src/protocol/tar-writer.ts'
 import type { AtollServer } from './server.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
@@ -13,6 +13,7 @@ export interface Row {
   error?: string
   line?: number
   contentHash: string
+  checkpointId?: string
 }
 
 export type Files = Record<string, string | Buffer | { content: string | Buffer; mode: number } | { link: string }>
@@ -62,8 +63,8 @@ export function dockerfileBuilds(server: AtollServer) {
     const { id, missing, uploadUrl } = made.body
     const parts = entries.flatMap((entry) => {
       if (entry.type !== 'file' || !missing.includes(entry.digest)) return []
-      const { path, mode, size, bytes } = entry
-      return [tarHeader({ type: 'file', name: path, mode, size, modifiedSeconds: 0 }), bytes, tarPadding(size)]
+      const { path, mode, bytes } = entry
+      return tarFile({ name: path, mode, modifiedSeconds: 0 }, bytes)
     })
     if (missing.length > 0) {
       const sent = await fetch(uploadUrl, { method: 'PUT', body: Buffer.concat([...parts, tarEnd]) })

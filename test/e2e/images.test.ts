@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { Image, Sandbox, Snapshots, Templates } from '@opencomputer/sdk/node'
-import { HostNames } from '../../src/runtime/host-names.ts'
+import { dockerfileBuilds, type Row } from './dockerfile-builds.ts'
 import { askPreview } from './preview.ts'
 import { AtollServer } from './server.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
@@ -17,36 +17,11 @@ const server = await AtollServer.startForFile({
 const connection = { apiUrl: server.url, apiKey: server.key }
 const snapshots = new Snapshots(connection)
 
-interface Row {
-  id: string
-  name?: string
-  status: string
-  checkpointId?: string
-}
-
-async function api<Answer>(method: string, path: string, body?: object): Promise<{ status: number; body: Answer }> {
-  const answer = await fetch(`${server.url}/api${path}`, {
-    method,
-    headers: { 'x-api-key': server.key },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-  })
-  const text = await answer.text()
-  return { status: answer.status, body: (text === '' ? undefined : JSON.parse(text)) as Answer }
-}
-
 const run = (...commands: string[]) => ({ type: 'run', args: { commands } })
-const rows = async () => (await api<Row[]>('GET', '/images')).body
-const sandboxes = async () => (await api<{ sandboxID: string }[]>('GET', '/sandboxes')).body.map((it) => it.sandboxID)
-const layersOnDisk = () => readdir(new HostNames(server.dataDir).poolDir + '/layers')
-
-async function deleteAll(): Promise<void> {
-  for (const id of await sandboxes()) await api('DELETE', `/sandboxes/${id}`)
-  for (const { id } of await rows()) await api('DELETE', `/images/${id}`)
-}
+const { api, rows, sandboxes, layersOnDisk, deleteAll, ...left } = dockerfileBuilds(server)
 
 async function untilNothingIsLeft(): Promise<void> {
-  await eventually(async () => (await layersOnDisk()).length === 0, { what: 'no layer is left' })
-  assert.deepEqual(await sandboxes(), [])
+  await left.untilNothingIsLeft()
   assert.deepEqual(await readdir(`${server.dataDir}/builds`).catch(() => []), [])
   const logs = await readdir(`${server.dataDir}/build-logs`, { recursive: true }).catch(() => [])
   assert.deepEqual(

@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto'
+import { Readable } from 'node:stream'
 import { defined } from '../../lib/defined.ts'
 import { sha256 } from '../../lib/secret.ts'
+import { tarEnd } from '../../protocol/tar-writer.ts'
 import type { ImageConfig } from '../config.ts'
 import type { Context } from '../contexts/context.ts'
-import { type CopyFrom, copyInto, fromContext, inStep, withFilesOf } from '../copy/copy.ts'
+import { type CopyFrom, copyInto, fromContext, inStep, unpack, withFilesOf } from '../copy/copy.ts'
 import { findSource, selectSources } from '../copy/sources.ts'
 import {
   type BaseState,
@@ -20,7 +22,7 @@ import {
 } from '../dockerfile/index.ts'
 import { noContext } from '../dockerfile-manifest.ts'
 import type { ManifestOutline } from '../manifest.ts'
-import { writeVariables } from '../steps.ts'
+import { oneLine, writeVariables } from '../steps.ts'
 import { RunMounts } from './run-mounts.ts'
 import type { BuildSandbox } from './sandbox.ts'
 import type { BuildStep, Origin, Stage, StageEnds, StepPlace } from './stage.ts'
@@ -112,7 +114,7 @@ class StagePlanner {
       steps.push({
         ...place,
         position: `[${isOnly ? '' : `${name} `}${at + 1}/${operations.length}]`,
-        summary: shortened(summary),
+        summary: oneLine(summary),
         hash,
         reads: this.#readsOf(operation, planned),
         run: (sandbox, ends) => this.#run(sandbox, operation, { place, planned, ends }),
@@ -270,12 +272,7 @@ function byTarget(mounts: readonly StepMount[]): StepMount[] {
 /** The owner is that of `USER`, as with BuildKit; what is there keeps its own. */
 async function makeWorkdir(sandbox: BuildSandbox, { path, user }: { path: string; user?: string }): Promise<void> {
   if (user === undefined) return await sandbox.makeFolder(path)
-  const { scope, files, id } = sandbox
-  await files.unpack(scope.orgId, id, emptyTar(), { target: path, owner: user, signal: scope.signal })
-}
-
-async function* emptyTar(): AsyncGenerator<Buffer> {
-  yield Buffer.alloc(1024)
+  await unpack(sandbox, Readable.from([tarEnd]), { target: path, owner: user })
 }
 
 async function* digestsBelow(
@@ -299,9 +296,4 @@ function namesIn(operation: Operation): string[] {
   if (operation.type === 'workdir') return []
   if (operation.type !== 'run') return operation.from === undefined ? [] : [operation.from]
   return operation.mounts.flatMap((mount) => ('from' in mount && mount.from !== undefined ? [mount.from] : []))
-}
-
-function shortened(text: string): string {
-  const line = text.replaceAll(/\s+/g, ' ').trim()
-  return line.length > 120 ? `${line.slice(0, 119)}…` : line
 }

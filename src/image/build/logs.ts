@@ -1,5 +1,6 @@
-import { appendFile, type FileHandle, link, mkdir, open, readdir, rm, stat } from 'node:fs/promises'
+import { appendFile, type FileHandle, link, mkdir, open, rm, stat } from 'node:fs/promises'
 import type { Log } from '../../lib/log.ts'
+import { namesIn, unlessMissing } from '../../lib/missing-files.ts'
 import type { BuildEvent, Image } from '../image.ts'
 
 /** What a log keeps of a long build: its first part and, in segments of which the newest stay, its last. 10 MiB together. */
@@ -73,7 +74,7 @@ export class BuildLogs {
     try {
       // All at once: a build that goes on, or ends, removes segments.
       for (const { name, offset } of await segmentsIn(folder)) {
-        const handle = await open(`${folder}/${name}`).catch(ignoreMissing)
+        const handle = await open(`${folder}/${name}`).catch(unlessMissing)
         if (handle !== undefined) opened.push({ handle, offset, size: (await handle.stat()).size })
       }
       if (opened.length > 0) await send(textOf(opened))
@@ -110,7 +111,7 @@ export class BuildLogs {
   async #keptIn(orgId: string): Promise<{ id: string; keptAt: Date }[]> {
     const kept: { id: string; keptAt: Date }[] = []
     for (const id of await namesIn(`${this.#dir}/ended/${orgId}`)) {
-      const found = await stat(this.#folder({ orgId, id })).catch(ignoreMissing)
+      const found = await stat(this.#folder({ orgId, id })).catch(unlessMissing)
       if (found !== undefined) kept.push({ id, keptAt: found.mtime })
     }
     return kept
@@ -240,12 +241,4 @@ async function* textOf(segments: readonly OpenSegment[]): AsyncGenerator<Buffer>
 async function segmentsIn(folder: string): Promise<{ name: string; offset: number }[]> {
   const names = await namesIn(folder)
   return names.map((name) => ({ name, offset: Number(name) })).toSorted((one, other) => one.offset - other.offset)
-}
-
-async function namesIn(folder: string): Promise<string[]> {
-  return (await readdir(folder).catch(ignoreMissing)) ?? []
-}
-
-function ignoreMissing(error: NodeJS.ErrnoException): undefined {
-  if (error.code !== 'ENOENT') throw error
 }

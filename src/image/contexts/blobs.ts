@@ -1,9 +1,10 @@
 import { closeSync, constants, createReadStream, open as openFile, read as readFile } from 'node:fs'
-import { type FileHandle, link, mkdir, open, readdir, rm, stat, unlink } from 'node:fs/promises'
+import { type FileHandle, link, mkdir, open, rm, stat, unlink } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { promisify } from 'node:util'
 import { ServiceError } from '../../errors.ts'
 import { newId } from '../../lib/id.ts'
+import { namesIn } from '../../lib/missing-files.ts'
 import { digestBytes } from './tree.ts'
 import type { DigestSet } from './digest-set.ts'
 
@@ -150,14 +151,5 @@ export class Blobs {
 
   async #namesIn(folder: string): Promise<string[]> {
     return await namesIn(`${this.#dir}/files/${folder}`)
-  }
-}
-
-export async function namesIn(folder: string): Promise<string[]> {
-  try {
-    return await readdir(folder)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-    return []
   }
 }

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
-import { tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
+import { defined } from '../../lib/defined.ts'
+import { inPieces, tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
 import type { TreeEntry } from '../file-tree.ts'
 import type { Blobs } from './blobs.ts'
 import type { Context, PackedEntry, PackOptions } from './context.ts'
@@ -71,7 +72,10 @@ export class HeldContext implements Context {
 
   pack(entries: Iterable<PackedEntry> | AsyncIterable<PackedEntry>, { skip = new Set() }: PackOptions = {}): Readable {
     const skipped = new Set(Array.from(skip, keyOf))
-    return Readable.from(joined(this.#parts(entries, skipped)), { objectMode: false, highWaterMark: pieceBytes })
+    return Readable.from(inPieces(this.#parts(entries, skipped), pieceBytes), {
+      objectMode: false,
+      highWaterMark: pieceBytes,
+    })
   }
 
   [Symbol.dispose](): void {
@@ -115,7 +119,7 @@ export class HeldContext implements Context {
   #packed(tree: Tree, { entry, name }: Selected): Packed {
     const { key, type, mode, size = 0, blob, target, mtime } = entry
     const modifiedSeconds = mtime ?? this.#createdAt
-    const header = tarHeader({ type, name, mode, size, ...(target === undefined ? {} : { target }), modifiedSeconds })
+    const header = tarHeader({ type, name, mode, size, ...defined({ target }), modifiedSeconds })
     if (blob === undefined) return { whole: [header] }
     const digest = tree.digestAt(blob)
     // A reader of the archive would take what follows for content.
@@ -186,21 +190,4 @@ function treeEntry({ key, type, mode, target }: Entry): TreeEntry {
   const entry: TreeEntry = { path: `/${key.replaceAll('\0', '/')}`, type, mode }
   if (target !== undefined) entry.target = target
   return entry
-}
-
-/** Small parts together: a stream costs more for each than a copy. */
-async function* joined(parts: AsyncIterable<Buffer[]>): AsyncGenerator<Buffer> {
-  let waiting: Buffer[] = []
-  let bytes = 0
-  for await (const some of parts) {
-    for (const part of some) {
-      waiting.push(part)
-      bytes += part.length
-    }
-    if (bytes < pieceBytes) continue
-    yield waiting.length === 1 ? waiting[0]! : Buffer.concat(waiting)
-    waiting = []
-    bytes = 0
-  }
-  yield Buffer.concat(waiting)
 }

@@ -1,24 +1,15 @@
 /** What a context costs, and when it goes. */
 import assert from 'node:assert/strict'
-import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { after, beforeEach, test } from 'node:test'
+import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises'
+import { test } from 'node:test'
 import { buffer } from 'node:stream/consumers'
 import { ServiceError } from '../../errors.ts'
 import { tarEntry as entry, tarOf } from '../../../test/support/tar.ts'
-import type { ImageLimits } from '../image.ts'
-import { contextsIn, digestOf, fails, file, filesIn, pieces, sha256 } from './testing/kit.ts'
+import { contextFolders, digestOf, fails, file, filesIn, pieces, sha256 } from './testing/kit.ts'
 
-const top = await mkdtemp(join(tmpdir(), 'atoll-contexts-'))
-after(() => rm(top, { recursive: true }))
+const world = await contextFolders()
+const { contextsOf } = world
 const orgId = 'org_1'
-let contextDir: string
-let count = 0
-beforeEach(() => {
-  contextDir = join(top, String(++count))
-})
-const contextsOf = (...options: [Partial<ImageLimits>?, (() => void)?]) => contextsIn(contextDir, ...options)
 
 test('contexts: one that is not used goes with the contents that no other has, and none while it is held', async () => {
   const contexts = contextsOf()
@@ -29,22 +20,22 @@ test('contexts: one that is not used goes with the contents that no other has, a
       names.map((name) => file(name, name)),
     )
     await contexts.upload(orgId, id, pieces(tarOf(...names.map((name) => entry(name, name)))))
-    await utimes(`${contextDir}/${orgId}/indexes/${id}`, 1000, 1000)
+    await utimes(`${world.dir}/${orgId}/indexes/${id}`, 1000, 1000)
     return id
   }
   const [old, held] = [await make('a', 'shared'), await make('b', 'shared')]
   const used = await make('c', 'a')
   const open = await contexts.open(orgId, held)
   ;(await contexts.open(orgId, used))[Symbol.dispose]()
-  await utimes(`${contextDir}/${orgId}/indexes/${held}`, 1000, 1000)
+  await utimes(`${world.dir}/${orgId}/indexes/${held}`, 1000, 1000)
   const before = new Date(Date.now() - 60_000)
   await contexts.removeUnused(before, signal)
   await assert.rejects(contexts.open(orgId, old), fails('not_found', /no context/))
-  assert.equal((await filesIn(contextDir)).length, 2 + 4, 'a, b, c, shared')
+  assert.equal((await filesIn(world.dir)).length, 2 + 4, 'a, b, c, shared')
   open[Symbol.dispose]()
   open[Symbol.dispose]()
   await contexts.removeUnused(before, signal)
-  assert.deepEqual((await filesIn(contextDir)).toSorted(), [used, sha256('a'), sha256('c')].toSorted())
+  assert.deepEqual((await filesIn(world.dir)).toSorted(), [used, sha256('a'), sha256('c')].toSorted())
   using still = await contexts.open(orgId, used)
   assert.equal((await buffer(still.read('/a'))).toString(), 'a')
 })
@@ -56,16 +47,16 @@ test('contexts: a start removes drafts and contents without a context, and keeps
   await before.upload(orgId, id, pieces(tarOf(entry('a', 'a'))))
   const other = await before.create('org_2', [file('a', 'a')])
   await before.upload('org_2', other.id, pieces(tarOf(entry('a', 'a'))))
-  await rm(`${contextDir}/org_2/indexes/${other.id}`)
+  await rm(`${world.dir}/org_2/indexes/${other.id}`)
   // As a crash leaves them: a draft, and a content whose context is gone.
-  await writeFile(`${contextDir}/${orgId}/drafts/half`, 'half')
+  await writeFile(`${world.dir}/${orgId}/drafts/half`, 'half')
   const stray = sha256('stray')
-  await mkdir(`${contextDir}/${orgId}/files/${stray.slice(0, 2)}`, { recursive: true })
-  await writeFile(`${contextDir}/${orgId}/files/${stray.slice(0, 2)}/${stray}`, 'stray')
+  await mkdir(`${world.dir}/${orgId}/files/${stray.slice(0, 2)}`, { recursive: true })
+  await writeFile(`${world.dir}/${orgId}/files/${stray.slice(0, 2)}/${stray}`, 'stray')
   const contexts = contextsOf()
   await contexts.start()
   await contexts.removeUnused(new Date(0), signal)
-  assert.deepEqual((await filesIn(contextDir)).toSorted(), [id, sha256('a')].toSorted())
+  assert.deepEqual((await filesIn(world.dir)).toSorted(), [id, sha256('a')].toSorted())
   assert.deepEqual((await contexts.create(orgId, [file('a', 'a'), file('b', 'b')])).missing, [digestOf('b')])
 })
 
@@ -77,9 +68,9 @@ test('contexts: an organisation has so many, and its oldest ones make room', asy
   await contexts.upload(orgId, ids[0]!, pieces(tarOf(entry('a', 'a'))))
   const held = await contexts.open(orgId, ids[0]!)
   for (const id of ids)
-    await utimes(`${contextDir}/${orgId}/indexes/${id}`, 1000 + ids.indexOf(id), 1000 + ids.indexOf(id))
+    await utimes(`${world.dir}/${orgId}/indexes/${id}`, 1000 + ids.indexOf(id), 1000 + ids.indexOf(id))
   const third = await contexts.create(orgId, [file('c', 'c')])
-  assert.deepEqual((await readdir(`${contextDir}/${orgId}/indexes`)).toSorted(), [ids[0]!, third.id].toSorted())
+  assert.deepEqual((await readdir(`${world.dir}/${orgId}/indexes`)).toSorted(), [ids[0]!, third.id].toSorted())
   assert.equal((await contexts.create('org_2', [file('a', 'a')])).missing.length, 1)
   held[Symbol.dispose]()
 })
@@ -97,11 +88,11 @@ test('contexts: the bytes of an organisation are bounded, before they are sent a
     contexts.create(orgId, [file('b', large('b')), file('c', 'c')]),
     fails('quota_exceeded', /would have more/),
   )
-  assert.equal((await readdir(`${contextDir}/${orgId}/indexes`)).length, 2, 'a refused context leaves nothing')
-  await utimes(`${contextDir}/${orgId}/indexes/${one.id}`, 1000, 1000)
+  assert.equal((await readdir(`${world.dir}/${orgId}/indexes`)).length, 2, 'a refused context leaves nothing')
+  await utimes(`${world.dir}/${orgId}/indexes/${one.id}`, 1000, 1000)
   const again = await contexts.create(orgId, [file('b', large('b'))])
   await contexts.upload(orgId, again.id, pieces(tarOf(entry('b', large('b'))), 65_536))
-  assert.deepEqual((await filesIn(contextDir)).toSorted(), [again.id, sha256(large('b'))].toSorted())
+  assert.deepEqual((await filesIn(world.dir)).toSorted(), [again.id, sha256(large('b'))].toSorted())
   const many = Array.from({ length: 70 }, (_, index) => file(String(index), String(index)))
   await assert.rejects(contexts.create(orgId, many), fails('quota_exceeded', /./), 'small files count for their inodes')
 })

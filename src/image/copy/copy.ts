@@ -1,8 +1,8 @@
 import { Readable } from 'node:stream'
 import { isServiceError, ServiceError } from '../../errors.ts'
-import { bytesOfPath } from '../../lib/byte-path.ts'
+import { latin1OfPath } from '../../lib/byte-path.ts'
 import { defined } from '../../lib/defined.ts'
-import { tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
+import { tarEnd, tarFile } from '../../protocol/tar-writer.ts'
 import { BuildSandbox, detailsOf, nameOf } from '../build/sandbox.ts'
 import type { Origin, StepPlace } from '../build/stage.ts'
 import type { Context } from '../contexts/context.ts'
@@ -150,11 +150,7 @@ function defaultOwner(from: CopyFrom | undefined): string | undefined {
 
 function* heredocTar(files: readonly { name: string; content: string }[]): Generator<Buffer> {
   for (const { name, content } of files) {
-    const bytes = Buffer.from(content)
-    const latin1 = (bytesOfPath(name) ?? Buffer.from(name)).toString('latin1')
-    yield tarHeader({ type: 'file', name: latin1, mode: heredocMode, size: bytes.length, modifiedSeconds: 0 })
-    yield bytes
-    yield tarPadding(bytes.length)
+    yield* tarFile({ name: latin1OfPath(name), mode: heredocMode, modifiedSeconds: 0 }, Buffer.from(content))
   }
   yield tarEnd
 }

@@ -1,5 +1,5 @@
 import { ignoreNotFound } from '../../errors.ts'
-import { bytesOfPath, pathOfBase64, pathOfBytes } from '../../lib/byte-path.ts'
+import { latin1OfPath, pathOfBase64, pathOfBytes } from '../../lib/byte-path.ts'
 import { defined } from '../../lib/defined.ts'
 import { asRoot, type BuildSandbox } from '../build/sandbox.ts'
 import type { FileTree, TreeEntry } from '../file-tree.ts'
@@ -21,7 +21,7 @@ export class SandboxTree implements FileTree {
     const found = await files.inspect(scope.orgId, id, pathOf(path), asRoot).catch(ignoreNotFound)
     if (found === undefined) return undefined
     const { type, mode, target } = found
-    return { path, type, mode, ...defined({ target: target === undefined ? undefined : latin1Of(target) }) }
+    return { path, type, mode, ...defined({ target: target === undefined ? undefined : latin1OfPath(target) }) }
   }
 
   async list(path: string): Promise<TreeEntry[]> {
@@ -31,7 +31,7 @@ export class SandboxTree implements FileTree {
     for (let at = 0; at < found.length; at += atOnce) {
       const some = found.slice(at, at + atOnce).map((entry) => {
         const full = (entry.pathBase64 === undefined ? undefined : pathOfBase64(entry.pathBase64)) ?? entry.path
-        return this.find(latin1Of(full))
+        return this.find(latin1OfPath(full))
       })
       for (const entry of await Promise.all(some)) if (entry !== undefined) entries.push(entry)
     }
@@ -42,8 +42,4 @@ export class SandboxTree implements FileTree {
 /** The path of a tree as the service takes it. */
 export function pathOf(path: string): string {
   return pathOfBytes(Buffer.from(path, 'latin1'))
-}
-
-function latin1Of(path: string): string {
-  return (bytesOfPath(path) ?? Buffer.from(path)).toString('latin1')
 }

@@ -1,9 +1,9 @@
 import { posix } from 'node:path'
 import type { ServiceError } from '../../errors.ts'
 import { TimeSlice } from '../../lib/async/time-slice.ts'
-import { bytesOfPath } from '../../lib/byte-path.ts'
+import { latin1OfPath } from '../../lib/byte-path.ts'
 import { ExcludePatterns, type Place } from '../../protocol/exclude-patterns.ts'
-import { Glob } from '../../protocol/glob.ts'
+import { Glob, textOfName } from '../../protocol/glob.ts'
 import { type CopyOperation, failed, refused } from '../dockerfile/index.ts'
 import type { FileTree, TreeEntry } from '../file-tree.ts'
 
@@ -171,12 +171,12 @@ class Sources {
         else if (literal === undefined) {
           for (const child of await this.#list(folder)) {
             const before = name.steps
-            if (name.matches(textOf(nameOf(child.path))) && (isLast || child.type === 'directory'))
+            if (name.matches(textOfName(nameOf(child.path))) && (isLast || child.type === 'directory'))
               next.push(child.path)
             await this.#pay(name.steps - before)
           }
         } else {
-          const path = posix.join(folder, bytesOf(literal))
+          const path = posix.join(folder, latin1OfPath(literal))
           const child = isLast ? await this.#tree.find(path) : await this.#follow(path)
           if (child !== undefined && (isLast || child.type === 'directory')) next.push(child.path)
         }
@@ -243,13 +243,4 @@ class Sources {
 
 function nameOf(path: string): string {
   return posix.basename(path)
-}
-
-/** The text of a name in latin1, for patterns of letters. */
-function textOf(name: string): string {
-  return Buffer.from(name, 'latin1').toString()
-}
-
-function bytesOf(text: string): string {
-  return (bytesOfPath(text) ?? Buffer.from(text)).toString('latin1')
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { defined } from '../../lib/defined.ts'
-import { tarEnd, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
+import { tarEnd, tarFile, tarHeader, tarPadding } from '../../protocol/tar-writer.ts'
 import type { Checkpoint, Healthcheck } from '../../sandbox/index.ts'
 import type { Image } from '../image.ts'
 
@@ -77,9 +77,8 @@ export function archiveOf({ name = '' }: Pick<Image, 'name'>, config: object, la
   })
   const modifiedSeconds = Math.floor(Date.parse(created) / 1000)
   const folder = (path: string) => [tarHeader({ type: 'directory', name: path, mode: 0o755, modifiedSeconds })]
-  const header = (path: string, length: number) =>
-    tarHeader({ type: 'file', name: path, mode: 0o644, size: length, modifiedSeconds })
-  const file = (path: string, bytes: Buffer) => [header(path, bytes.length), bytes, tarPadding(bytes.length)]
+  const factsOf = (path: string) => ({ name: path, mode: 0o644, modifiedSeconds })
+  const file = (path: string, bytes: Buffer) => tarFile(factsOf(path), bytes)
   const pathOf = (of: string) => `blobs/sha256/${of.slice('sha256:'.length)}`
   const before = [
     ...file('oci-layout', Buffer.from('{"imageLayoutVersion":"1.0.0"}')),
@@ -88,7 +87,7 @@ export function archiveOf({ name = '' }: Pick<Image, 'name'>, config: object, la
     ...folder('blobs/sha256'),
     ...file(pathOf(configBlob.descriptor.digest), configBlob.bytes),
     ...file(pathOf(manifest.descriptor.digest), manifest.bytes),
-    header(pathOf(digest), size),
+    tarHeader({ ...factsOf(pathOf(digest)), type: 'file', size }),
   ]
   const after = [tarPadding(size), tarEnd]
   return {

@@ -1,6 +1,6 @@
 import { lstat } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { unlessMissing } from '../exists.ts'
+import { unlessMissing } from '../../lib/missing-files.ts'
 
 /** Folders on and in which the runtime mounts a sandbox's own file systems and files. */
 const ownFolders = ['/dev', '/proc', '/sys', '/etc', '/.atoll']

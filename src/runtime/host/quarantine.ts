@@ -1,5 +1,6 @@
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
+import { namesIn } from '../../lib/missing-files.ts'
 import type { Quarantined, QuarantineReason } from '../../sandbox/ports/runtime-driver.ts'
 import { readCheckpointRecord, readSandboxRecord } from './records.ts'
 import type { CheckpointRecord, RecordKeeper, SandboxRecord } from './records.ts'
@@ -20,11 +21,8 @@ const namePattern =
 /** The items in the quarantine of a data directory, oldest first. Needs no lock: files appear and vanish by one rename. */
 export async function quarantinedIn(dataDir: string): Promise<QuarantineItem[]> {
   const folder = folderOf(dataDir)
-  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
-    // A folder that cannot be read must not count as empty: what its items own would be removed.
-    if (error.code === 'ENOENT') return []
-    throw error
-  })
+  // One that cannot be read must not count as empty: what its items own would be removed.
+  const names = await namesIn(folder)
   const items: QuarantineItem[] = []
   for (const name of names.toSorted((one, other) => (one < other ? -1 : 1))) {
     const [, since = '', kind, reason, id = ''] = namePattern.exec(name) ?? []

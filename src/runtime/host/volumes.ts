@@ -1,6 +1,6 @@
 import { lstat, readFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { unlessMissing } from '../exists.ts'
+import { unlessMissing } from '../../lib/missing-files.ts'
 import type { KnownResources, ReconcileReport, SandboxVolume, VolumeSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { checkId, type HostNames } from '../host-names.ts'

@@ -10,7 +10,7 @@ import { syncFolder } from '../../lib/sync-folder.ts'
 import { lockName } from '../../lib/process-lock.ts'
 import { sha256 } from '../../lib/secret.ts'
 import { commandEnvironment } from '../../runtime/command.ts'
-import { unlessMissing } from '../../runtime/exists.ts'
+import { unlessMissing } from '../../lib/missing-files.ts'
 import { type Manifest, manifestFile, manifestText, type Part, partsOf, readManifest } from './manifest.ts'
 
 const partFolders = ['streams', 'images']

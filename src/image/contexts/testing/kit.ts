@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { readdir } from 'node:fs/promises'
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, beforeEach } from 'node:test'
 import { ServiceError } from '../../../errors.ts'
 import type { ContextFile } from '../../../protocol/http/images.ts'
 import { Contexts } from '../../contexts.ts'
@@ -13,6 +16,21 @@ export function contextsIn(
 ): Contexts {
   const all = { ...defaultImageLimits, ...limits }
   return new Contexts({ contextDir, limits: all, signingSecret: 'secret', assertDiskTakesData })
+}
+
+/** The folder of each test of a file, and contexts in it. */
+export async function contextFolders() {
+  const top = await mkdtemp(join(tmpdir(), 'atoll-contexts-'))
+  after(() => rm(top, { recursive: true }))
+  let count = 0
+  const world = {
+    dir: top,
+    contextsOf: (...options: [Partial<ImageLimits>?, (() => void)?]) => contextsIn(world.dir, ...options),
+  }
+  beforeEach(() => {
+    world.dir = join(top, String(++count))
+  })
+  return world
 }
 
 export function sha256(content: string | Buffer): string {
