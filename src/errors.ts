@@ -7,6 +7,7 @@ export const errorCodes = [
   'unauthorized',
   'forbidden',
   'scaling_locked',
+  'organisation_suspended',
   'quota_exceeded',
   'signature_invalid',
   'signature_expired',

@@ -7,7 +7,7 @@ const base = ['errors.ts', 'lib']
 const ofRuntime = [...base, 'protocol/hostd.ts', 'sandbox/ports', 'runtime']
 const tools = [...ofRuntime, 'runtime/hostd', 'runtime/cleanup.ts']
 const files = ['exclude-patterns', 'glob', 'tar-reader', 'tar-writer'].map((name) => `protocol/${name}.ts`)
-const domains = ['events', 'sandbox', 'image', 'session', 'organisation']
+const domains = ['events', 'sandbox', 'image', 'session', 'organisation', 'webhook']
 
 export const table = {
   'errors.ts': [],
@@ -15,7 +15,10 @@ export const table = {
   protocol: base,
   events: [...base, 'protocol/log-events.ts'],
   sandbox: [...base, 'events'],
-  organisation: [...base, 'events'],
+  organisation: [...base, 'events', 'protocol/organisation.ts'],
+  webhook: [...base, 'events'],
+  // A process of its own, which knows the tables of its queue alone.
+  'webhook/delivery': [...base, 'webhook'],
   image: [...base, 'protocol/http/images.ts', ...files, 'events', 'sandbox/index.ts'],
   session: [...base, 'protocol', 'events', 'sandbox/index.ts'],
 

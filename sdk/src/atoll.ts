@@ -5,6 +5,8 @@ import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
 import type { EventInfo, HostInfo, ListedCheckpointInfo, Whoami } from './types.ts'
+import { Keys } from './keys.ts'
+import { Organisations } from './organisations.ts'
 import { Registries } from './registries.ts'
 import { Volumes } from './volumes.ts'
 
@@ -76,6 +78,9 @@ export class Atoll {
   readonly requestTimeoutMs: number
   readonly volumes = new Volumes(this)
   readonly registries = new Registries(this)
+  readonly keys = new Keys(this)
+  /** For the operator's key. */
+  readonly organisations = new Organisations(this)
   readonly #apiKey: string | undefined
   readonly #onIgnored: (names: string[], request: string) => void
   readonly #fetch: Fetch

@@ -27,6 +27,8 @@ export {
 export type { LogOptions } from './log.ts'
 export type { WaitForPortOptions } from './ports.ts'
 export { Process, type Output } from './process.ts'
+export { Keys, type NewKey } from './keys.ts'
+export { Organisations, type NewOrganisation, type OrganisationChange } from './organisations.ts'
 export { Registries } from './registries.ts'
 export { Sandbox } from './sandbox.ts'
 export type * from './sandbox-options.ts'

@@ -73,6 +73,8 @@ export class TooLargeError extends AtollError {}
 export class PatchFailedError extends AtollError {}
 /** A step of an image failed: `details` has `step`, `type`, `exitCode` and `stderr`. */
 export class BuildFailedError extends AtollError {}
+/** The operator has suspended the organisation, or is deleting it. */
+export class OrganisationSuspendedError extends AtollError {}
 /** Too many requests, sandboxes or streams; wait `retryAfterSeconds`. */
 export class RateLimitedError extends AtollError {}
 /** Nothing listens on the port. */
@@ -96,6 +98,7 @@ const classes: Record<ErrorCode, typeof AtollError> = {
   unauthorized: UnauthorizedError,
   forbidden: ForbiddenError,
   scaling_locked: ScalingLockedError,
+  organisation_suspended: OrganisationSuspendedError,
   quota_exceeded: QuotaExceededError,
   signature_invalid: SignatureInvalidError,
   signature_expired: SignatureExpiredError,

@@ -33,6 +33,7 @@ export const exitCodeOfError: Record<ErrorCode, ExitCode> = {
   signature_expired: exitCodes.unauthorized,
   not_found: exitCodes.notFound,
   scaling_locked: exitCodes.conflict,
+  organisation_suspended: exitCodes.unauthorized,
   quota_exceeded: exitCodes.failed,
   conflict: exitCodes.conflict,
   oom_floor: exitCodes.conflict,

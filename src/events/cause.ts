@@ -5,6 +5,8 @@ import type { LogActor, LogCause } from '../protocol/log-events.ts'
 export interface Acting {
   actor: LogActor
   cause: LogCause
+  /** The organisation for which it is done, whose share of the server it takes. Work that begins within has the same, unless it says another. */
+  orgId?: string | undefined
 }
 
 const byServer: Acting = { actor: { type: 'server' }, cause: 'server' }
@@ -15,7 +17,7 @@ const current = new AsyncLocalStorage<Acting>()
  * another reason than its caller's, such as a timer, states its own.
  */
 export function acting<Result>(as: Acting, work: () => Result): Result {
-  return current.run(as, work)
+  return current.run({ orgId: current.getStore()?.orgId, ...as }, work)
 }
 
 /** Like `acting`, for what the server does by itself. */

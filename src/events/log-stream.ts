@@ -91,11 +91,12 @@ export class LogStreams {
   }
 
   #begin(key: string, orgId: string, query: Parameters<EventLog['page']>[1]): Promise<LogPage> {
-    const read = this.#semaphore.use(() => {
+    const work = () => {
       // Later callers may know of an event that came too late for this read.
       this.#reads.delete(key)
       return this.#log.page(orgId, query)
-    })
+    }
+    const read = this.#semaphore.use(work, { key: orgId })
     this.#reads.set(key, read)
     return read
   }

@@ -22,6 +22,8 @@ export interface GatewayOptions {
   upstreams: { anthropic?: Upstream; openai?: Upstream; demo?: Upstream }
   /** The sandbox of a peer address. A token works only from the sandbox of its session. */
   sandboxAt: (peerAddress: string) => string | undefined
+  /** False for an organisation that may not call models. Default: true. */
+  isActive?: (orgId: string) => boolean
   /** Called once for each session and each thing that is kept out of its requests. */
   warnSession: WarnSession
   /** Default: that of `shapes/`. */
@@ -128,6 +130,11 @@ export class Gateway {
     const identity = token === undefined ? undefined : await this.#options.meter.identify(sha256(token))
     if (!identity || this.#options.sandboxAt(request.socket.remoteAddress ?? '') !== identity.sandboxId) {
       answerError(response, wire, { status: 401, code: 'unauthorized', message: 'The token is missing or not valid.' })
+      return
+    }
+    if (this.#options.isActive?.(identity.orgId) === false) {
+      const message = 'The organisation is suspended.'
+      answerError(response, wire, { status: 403, code: 'organisation_suspended', message })
       return
     }
     const running = this.#running.get(identity.sessionId) ?? 0

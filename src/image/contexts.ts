@@ -162,6 +162,15 @@ export class Contexts {
     }
   }
 
+  /** Removes all of an organisation, whoever reads or sends to it. */
+  async removeAll(orgId: string): Promise<void> {
+    await this.#locks.run(orgId, async () => {
+      await rm(this.#folder(orgId), { recursive: true, force: true })
+      this.#blobs.delete(orgId)
+      this.#littered.delete(orgId)
+    })
+  }
+
   /** The query of a URL that takes archives of a context without a key. */
   signUpload(orgId: string, id: string): string {
     return this.#signer.sign(['context', orgId, id], { shown: { org: orgId }, expiresInSeconds: uploadSeconds }).query

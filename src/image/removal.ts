@@ -25,10 +25,19 @@ export class Removal {
       const image = await store.image(id, orgId)
       await store.deleteImage(id)
       await logs.remove({ orgId, id })
-      const layers = await store.deleteUnusedLayers(orgId)
-      const ids = [...layers.map((layer) => layer.checkpointId), image?.checkpointId]
-      await this.removeCheckpoints(ids.flatMap((checkpointId) => (checkpointId ? { id: checkpointId, orgId } : [])))
+      await this.#removeUnusedLayers(orgId, image?.checkpointId)
     })
+  }
+
+  /** Removes the layers of an organisation that no image of it is built of. */
+  async removeLayers(orgId: string): Promise<void> {
+    await this.#context.locks.run(orgId, () => this.#removeUnusedLayers(orgId))
+  }
+
+  async #removeUnusedLayers(orgId: string, checkpointId?: string): Promise<void> {
+    const layers = await this.#context.store.deleteUnusedLayers(orgId)
+    const ids = [...layers.map((layer) => layer.checkpointId), checkpointId]
+    await this.removeCheckpoints(ids.flatMap((id) => (id ? { id, orgId } : [])))
   }
 
   /** Removes the checkpoints among these that no row names. */

@@ -1,4 +1,4 @@
-import { isServiceError, ServiceError } from '../errors.ts'
+import { ignoreNotFound, isServiceError, ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
@@ -63,7 +63,10 @@ export type BuildOptions = CreateOptions & Follower & NameOptions
 /** What a sandbox starts from, as a client names it. */
 export type ImageRequest = { image: Manifest } | { snapshot: string }
 
-export type ImageService = Omit<Images, 'start' | 'close' | 'removeUnused' | 'removeOldLogs'>
+export type ImageService = Omit<
+  Images,
+  'start' | 'close' | 'removeUnused' | 'removeOldLogs' | 'cancelBuilds' | 'removeAll'
+>
 
 /**
  * Images of an organisation: built once for each content, kept as checkpoints. `rows.ts` finds or makes the row of
@@ -138,6 +141,20 @@ export class Images {
   /** Ends builds; the next start goes on with detached ones. */
   async close(): Promise<void> {
     await this.#recorded.close()
+  }
+
+  /** Ends all builds of an organisation, and returns when that is recorded. Their images go. */
+  async cancelBuilds(orgId: string, reason: ServiceError): Promise<void> {
+    await this.#recorded.cancelAll(orgId, reason)
+  }
+
+  /** Removes the images of an organisation with their layers, the logs of its builds, and its contexts. */
+  async removeAll(orgId: string): Promise<void> {
+    await this.cancelBuilds(orgId, new ServiceError('conflict', 'the organisation is being deleted'))
+    for await (const { id } of this.list(orgId)) await this.delete(orgId, id).catch(ignoreNotFound)
+    await this.#removal.removeLayers(orgId)
+    await this.#logs.removeAll(orgId)
+    await this.contexts.removeAll(orgId)
   }
 
   /** Removes images without a name from which nobody has started since. */

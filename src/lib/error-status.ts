@@ -7,6 +7,7 @@ export const statusOf: Readonly<Record<ErrorCode, number>> = {
   unauthorized: 401,
   forbidden: 403,
   scaling_locked: 403,
+  organisation_suspended: 403,
   quota_exceeded: 403,
   signature_invalid: 403,
   signature_expired: 403,

@@ -3,7 +3,8 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { previewToken } from '../sandbox/input.ts'
-import { makeFirstApiKey } from '../server/credentials.ts'
+import type { Operator } from '../organisation/index.ts'
+import { makeFirstApiKey, makeOperatorKey } from '../server/credentials.ts'
 import { AccessTokens } from '../session/access-token.ts'
 import { Creation } from './creation.ts'
 import { defined } from './defined.ts'
@@ -36,7 +37,7 @@ test('creation: a part has the claim and the made ids of the whole, and its own 
 test('credential: every form that the server creates is recognised', async () => {
   const store = {
     defaultOrganisation: async () => ({ id: 'org_1', name: 'default' }),
-    countApiKeys: async () => 0,
+    countDefaultKeys: async () => 0,
     insertApiKey: async () => {},
   }
   const key = await makeFirstApiKey(store as unknown as Parameters<typeof makeFirstApiKey>[0], () => {})
@@ -44,7 +45,10 @@ test('credential: every form that the server creates is recognised', async () =>
   const tokens = (['read', 'steer'] as const).map(
     (scope) => sessions.issue('session_0123456789abcdef', scope, 60).token,
   )
-  for (const text of [key ?? '', previewToken({ scheme: 'bearer' }, 'authConfig'), ...tokens]) {
+  let operatorKey = ''
+  const operator = { hasKey: () => false, putKey: async () => {} } as unknown as Operator
+  await makeOperatorKey(operator, (made) => (operatorKey = made))
+  for (const text of [key ?? '', operatorKey, previewToken({ scheme: 'bearer' }, 'authConfig'), ...tokens]) {
     assert.equal(looksLikeCredential(text), true, text)
     assert.equal(looksLikeCredential(`x${text}`), false, text)
   }

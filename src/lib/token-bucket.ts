@@ -23,9 +23,9 @@ export class TokenBuckets {
     this.#options = { now: () => performance.now(), ...options }
   }
 
-  /** Takes a token and returns 0, or returns the milliseconds until the next token. */
-  take(name: string): number {
-    const { perSecond, burst, now } = this.#options
+  /** Takes a token and returns 0, or returns the milliseconds until the next token. A name may have a rate of its own. */
+  take(name: string, rate: Partial<Pick<TokenBucketOptions, 'perSecond' | 'burst'>> = {}): number {
+    const { perSecond, burst, now } = { ...this.#options, ...rate }
     const atMs = now()
     const bucket = this.#buckets.get(name) ?? { tokens: burst, atMs }
     const tokens = Math.min(burst, bucket.tokens + ((atMs - bucket.atMs) / 1000) * perSecond)

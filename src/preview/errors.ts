@@ -100,6 +100,11 @@ const byCode: Record<ErrorCode, Known | null> = {
     message: 'The memory of this sandbox cannot be restored',
     advice: 'The API says why, and wakes it from its disk: `wake` with `memory: false`.',
   }),
+  organisation_suspended: () => ({
+    code: 'organisation_suspended',
+    message: 'The organisation of this sandbox is suspended',
+    advice: 'Its operator can resume it.',
+  }),
   invalid_request: null,
   build_failed: null,
   unauthorized: null,

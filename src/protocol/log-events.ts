@@ -68,6 +68,8 @@ export const logEventData = {
   'session.deleted': none,
   'key.created': none,
   'key.deleted': none,
+  'organisation.suspended': z.object({ message }),
+  'organisation.resumed': none,
 } as const satisfies Record<string, z.ZodObject>
 
 export type LogEventType = keyof typeof logEventData
@@ -79,9 +81,9 @@ export const logEventTypes = Object.keys(logEventData) as [LogEventType, ...LogE
 export const logActor = z
   .object({
     type: z
-      .enum(['key', 'token', 'agent', 'sandbox', 'server'])
+      .enum(['key', 'token', 'agent', 'sandbox', 'operator', 'server'])
       .describe(
-        'A key, a token of a session, the agent of a session, a sandbox through the metadata service, or the server by itself',
+        'A key, a token of a session, the agent of a session, a sandbox through the metadata service, the operator, or the server by itself',
       ),
     id: z.string().optional().describe('Of the key, the session or the sandbox'),
   })
@@ -101,6 +103,7 @@ export const logCauses = [
   'retention',
   'recovery',
   'start',
+  'operator',
   'server',
 ] as const
 

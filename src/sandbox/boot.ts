@@ -39,6 +39,8 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   let sandbox = draft
   try {
     await quota.claimRecord(draft.orgId, async () => {
+      context.assertActive?.(draft.orgId)
+      await assertKeyHasRoom(store, draft.id)
       // A repeat of a request with a key must find its id again, which may be a reserved one.
       const spec = specOf(draft)
       const isReservable = !isAnnounced && !creation && mayBeWarm({ ...spec, keepsMemory })
@@ -62,6 +64,8 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
     // A takeover needs no permit, because the machine runs already.
     await (warm.take(id) ? create() : transitions.permits.use(create, { key: sandbox.orgId, signal }))
     await options.prepare?.(guest(id, sandbox.orgId), sandbox, signal)
+    // It may have been suspended meanwhile.
+    context.assertActive?.(sandbox.orgId)
     const now = new Date()
     const change = { status: 'running', startedAt: now, activeAt: now, ...hookReason(driver, id) } as const
     const creationNote = creation && ({ creation, outcome: 'made' } as const)
@@ -75,6 +79,14 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
     await undo(context, sandbox, error, options)
     throw error
   }
+}
+
+/** For the holder of the organisation's lock. */
+async function assertKeyHasRoom(store: SandboxStore, id: string): Promise<void> {
+  const bound = await store.reachedKeyBound(id)
+  if (bound === undefined) return
+  const message = `the API key has ${bound} sandboxes, the most it may have`
+  throw new ServiceError('quota_exceeded', message, { details: { limit: bound } })
 }
 
 async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation): Promise<void> {

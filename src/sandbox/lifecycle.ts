@@ -41,6 +41,8 @@ export interface LifecycleContext {
   log: Log
   limits: SandboxLimits
   disk: DiskQuota
+  /** Throws for an organisation of which nothing may start or run. Default: none. */
+  assertActive?: (orgId: string) => void
   /** Most warm sandboxes. Default: none. */
   warmSandboxesMax?: number
 }
@@ -126,6 +128,7 @@ export class Lifecycle {
   ): Promise<Result> {
     // A call of another organisation must not keep it alive.
     await this.read(sandboxId, orgId)
+    this.#context.assertActive?.(orgId)
     const release = this.keepAlive(sandboxId)
     try {
       const sandbox = await this.wakes.ensureRunning(sandboxId, orgId)
@@ -180,6 +183,7 @@ export class Lifecycle {
     const release = this.keepAlive(sandboxId)
     const transition = async () => {
       const sandbox = await this.#readUsable(sandboxId)
+      this.#context.assertActive?.(sandbox.orgId)
       const replaced = async () => {
         try {
           await this.warm.withRoom(() => work(specOf(sandbox)))

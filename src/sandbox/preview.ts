@@ -70,7 +70,7 @@ export interface PreviewDomain {
   isCustomAllowed: boolean
 }
 
-interface PreviewsContext extends Pick<LifecycleContext, 'store' | 'guest'> {
+interface PreviewsContext extends Pick<LifecycleContext, 'store' | 'guest' | 'assertActive'> {
   lifecycle: Lifecycle
   domain: PreviewDomain
   domains: DomainVerification
@@ -187,6 +187,7 @@ export class Previews {
 
   /** Connects to the port, waking the sandbox. Throws `nothing_listening`, `sandbox_stopped`, and `forbidden` for a private port. */
   async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
+    this.#context.assertActive?.(target.sandbox.orgId)
     await actingAsServer('preview', () => this.#context.lifecycle.wakes.ensureRunning(target.sandbox.id))
     return await this.#context.guest(target.sandbox.id, target.sandbox.orgId).dial(target.port, signal)
   }

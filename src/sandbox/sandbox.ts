@@ -47,6 +47,8 @@ export interface Sandbox {
   orgId: string
   /** The installation whose host has its disk. The store fills it in; absent only until the installation has an id. */
   hostId?: string
+  /** The key that made it, also by a session. The store fills it in. */
+  keyId?: string
   /** Stands for the id in requests. Unique in its organisation until it stops; one in `error` keeps it, as a start may find it again. */
   name?: string
   status: SandboxStatus

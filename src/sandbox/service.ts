@@ -3,17 +3,20 @@ import { actingAsServer } from '../events/index.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
+import type { KeyReach } from '../lib/key-reach.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type CacheService, Caches } from './cache.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { DiskQuota } from './disk-quota.ts'
 import { Exec } from './exec.ts'
+import { FairShares, type OrganisationShare } from './fair-shares.ts'
 import { type FileService, Files } from './files.ts'
 import { Inspection } from './inspection.ts'
 import { assertInput, assertInteger, assertName, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Mounts, type MountService } from './mounts.ts'
+import { OrganisationSandboxes } from './organisation-sandboxes.ts'
 import { Patches, type PatchService } from './patch.ts'
 import type { Guest } from './ports/guest.ts'
 import type { Page, SandboxQuery } from './ports/sandbox-store.ts'
@@ -42,7 +45,7 @@ import {
   withUser,
 } from './sandbox.ts'
 
-export interface ListSandboxes extends Pick<SandboxQuery, 'name' | 'metadata' | 'tags' | 'tagKeys'> {
+export interface ListSandboxes extends Pick<SandboxQuery, 'name' | 'metadata' | 'tags' | 'tagKeys' | 'reach'> {
   /** Default: all that are not stopped. */
   status?: SandboxStatus
   limit?: number
@@ -67,12 +70,21 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
   defaults?: SandboxDefaults
   /** What the caches of builds of one organisation hold together. */
   cacheMb: number
+  /** What the running sandboxes of an organisation have together. Default: nothing is divided. */
+  shareOf?: (orgId: string) => OrganisationShare
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
 export type SandboxService = Omit<
   RunningSandboxService,
-  'start' | 'close' | 'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints' | 'removeUnusedCaches'
+  | 'start'
+  | 'close'
+  | 'purge'
+  | 'emptyQuarantine'
+  | 'deleteExpiredCheckpoints'
+  | 'removeUnusedCaches'
+  | 'hibernateAll'
+  | 'removeAll'
 >
 
 const listLimitDefault = 1000
@@ -107,6 +119,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   })
   const previews = new Previews({
     store,
+    ...defined({ assertActive: deps.assertActive }),
     lifecycle,
     guest,
     domain: deps.previewDomain,
@@ -117,6 +130,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const exec = new Exec(lifecycle)
   const inspection = new Inspection(lifecycle)
   const usage = new Usage(lifecycle)
+  const ofOrganisation = new OrganisationSandboxes({
+    ...{ store, driver, log, lifecycle, checkpoints, volumes, caches },
+    mounts: stepMounts,
+  })
   const scaling = new Scaling({ lifecycle, driver, limits })
   const autoscaler = new Autoscaler({
     running: () => lifecycle.clocks.listIds(),
@@ -125,6 +142,16 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     change: (sandboxId, memoryMb) => actingAsServer('autoscale', () => scaling.follow(sandboxId, memoryMb)),
     log,
   })
+  const { shareOf } = deps
+  const fairShares =
+    shareOf &&
+    new FairShares({
+      driver,
+      running: () => lifecycle.clocks.listIds(),
+      orgOf: async (sandboxId) => (await store.sandbox(sandboxId))?.orgId,
+      shareOf,
+      log,
+    })
 
   return {
     checkpoints: checkpoints as CheckpointService,
@@ -145,6 +172,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       lifecycle.warm.open()
       lifecycle.usage.open()
       autoscaler.open()
+      fairShares?.open()
       lifecycle.maxAges.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
     },
@@ -153,7 +181,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async close(): Promise<void> {
       await domains.close()
       // A change under way may wait for a transition, which `lifecycle.close` ends.
-      const autoscaled = autoscaler.close()
+      const autoscaled = Promise.all([autoscaler.close(), fairShares?.close()])
       await lifecycle.close()
       await autoscaled
       await checkpoints.close()
@@ -168,6 +196,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Removes caches of builds that were last used before. */
     removeUnusedCaches: (usedBefore: Date, signal: AbortSignal) => caches.removeUnused(usedBefore, signal),
+
+    /** See `OrganisationSandboxes`. */
+    hibernateAll: (orgId: string) => ofOrganisation.hibernateAll(orgId),
+    removeAll: (orgId: string) => ofOrganisation.removeAll(orgId),
 
     /** Removes what the driver has had in quarantine for long enough. */
     emptyQuarantine: async () => driver.emptyQuarantine?.(),
@@ -300,7 +332,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       return (await lifecycle.change(sandboxId, { tags, tagsUpdatedAt: new Date() })) ?? sandbox
     },
 
-    tagKeys: (orgId: string) => store.tagKeys(orgId),
+    tagKeys: (orgId: string, reach?: KeyReach) => store.tagKeys(orgId, reach),
   }
 
   function reserve(input: CreateSandbox = {}): string | undefined {

@@ -70,6 +70,7 @@ export class Wakes {
       return sandbox
     }
     if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
+    this.#context.assertActive?.(sandbox.orgId)
     if (given === undefined) this.#assertNotRefused(sandbox)
     const start = given ?? (() => driver.wake(specOf(sandbox), signal))
     return await quota.claimWake(sandbox.orgId, async () => {
@@ -83,6 +84,8 @@ export class Wakes {
       ends.forget(sandboxId)
       try {
         await prepare(guest(sandboxId, sandbox.orgId), sandbox, signal)
+        // It may have been suspended meanwhile.
+        this.#context.assertActive?.(sandbox.orgId)
       } catch (error) {
         // After an abort a deletion waits for this transition and removes the machine, or the next server hibernates it.
         if (!signal.aborted) await this.#hibernateAgain(sandbox, error, signal)

@@ -27,14 +27,23 @@ import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images, RegistryCredentials } from '../image/index.ts'
 import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
+import {
+  defaultOrganisationLimits,
+  Keys,
+  Operator,
+  organisationLimitBounds,
+  OrganisationReconciler,
+  Organisations,
+} from '../organisation/index.ts'
 import { Sessions } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
-import { configureApiKey, makeFirstApiKey, secretOf } from './credentials.ts'
+import { configureApiKey, makeFirstApiKey, makeOperatorKey, secretOf } from './credentials.ts'
 import type { Config } from './config.ts'
 import { ownVersion } from '../lib/version.ts'
 import { createHostReporter } from './host.ts'
+import { organisationParts } from './organisation-parts.ts'
 import { readDefinitions } from './image-definitions.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
@@ -51,11 +60,13 @@ export interface App {
 export interface AppEvents {
   /** Another server has taken the database and changed the records of our sandboxes: the state of this process is stale. */
   databaseGone: (why: string) => void
-  /** Prints the key that a first start creates. When it throws, no key is stored. */
-  showKey: (key: string) => void
+  /** Prints a key that a first start creates. When it throws, no key is stored. */
+  showKey: (key: string, of: 'operator' | 'organisation') => void
 }
 
 const httpGraceMs = 10_000
+
+const [, requestsPerSecondMost] = organisationLimitBounds.requestsPerSecond
 
 /**
  * Wires an implementation to every port and starts the parts in the order of their dependencies. They are closed in the opposite
@@ -73,6 +84,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed'),
   })
   started.defer(() => bus.close())
+  // The store is open before organisations can be read.
+  const weights = { of: (_orgId: string) => 1 }
   const store = started.use(
     await openOwnStore(config, {
       logGrew: (orgId) => bus.publish({ type: 'log_grew', orgId }),
@@ -83,8 +96,18 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
         if (lock === 'gone') events.databaseGone('another server has taken the database')
       },
       log,
+      shareOf: (orgId) => weights.of(orgId),
     }),
   )
+  const organisations = new Organisations({
+    store: store.organisations,
+    defaults: { ...requestLimits(config), ...config.limits.organisation },
+  })
+  await organisations.start()
+  weights.of = (orgId) => organisations.limitsOf(orgId).weight
+  const keys = new Keys({ store: store.organisations, organisations, log })
+  const operator = new Operator(store.organisations)
+  await operator.start()
   const secret = config.signingSecret ?? (await secretOf(config.dataDir, 'signing-secret'))
 
   const sandboxLimits = {
@@ -130,6 +153,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     signingSecret: secret,
     defaults: config.sandboxDefaults,
     cacheMb: imageLimits.cacheMb,
+    assertActive: (orgId) => organisations.assertActive(orgId),
+    shareOf: (orgId) => organisations.limitsOf(orgId),
     ...defined({ defaultUser: config.defaultUser }),
   })
   await sandboxes.start()
@@ -166,6 +191,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     sandboxes,
     bus,
     signingSecret: secret,
+    isActive: (orgId) => organisations.isActive(orgId),
     log,
     config: {
       defaultModel: config.model,
@@ -192,6 +218,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       }),
     },
     sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    isActive: (orgId) => organisations.isActive(orgId),
     warnSession: (sessionId, code, message) => sessions.warn(sessionId, code, message),
     allowList: config.gatewayAllowList,
     limits: { retryMs: config.modelRetryMs },
@@ -216,6 +243,14 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await sessions.start()
   started.defer(() => sessions.close())
 
+  const reconciler = new OrganisationReconciler({
+    organisations,
+    parts: organisationParts({ sessions, images, sandboxes }),
+    log,
+  })
+  reconciler.start()
+  started.defer(() => reconciler.close())
+
   let hasKeys = false
   const { requestsPerSecond = Number.MAX_SAFE_INTEGER } = config
   const http = await createHttpServer(
@@ -223,7 +258,9 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       sandboxes,
       images,
       sessions,
-      organisations: store.organisations,
+      organisations,
+      keys,
+      operator,
       idempotency: store.idempotency,
       events: new LogStreams({ log: store.events, bus }),
       preview: createPreviewProxy({
@@ -236,7 +273,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
         signingSecret: secret,
         // A key configured for an earlier start included: it is valid until another one replaces it.
         apiKeyHashes: [
-          ...(config.apiKey === undefined ? [] : [sha256(config.apiKey)]),
+          ...[config.apiKey, config.operatorKey].flatMap((key) => (key === undefined ? [] : [sha256(key)])),
           ...(await store.organisations.apiKeyHashes()),
         ],
         log,
@@ -284,11 +321,13 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.use(startRetention(retentionRules({ sandboxes, images, sessions, store, config }), log))
 
   // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/server/auth.ts).
-  const { apiKey } = config
+  const { apiKey, operatorKey } = config
+  if (operatorKey !== undefined) await operator.putKey(operatorKey)
   if (apiKey !== undefined) await actingAsServer('start', () => configureApiKey(store.organisations, apiKey))
   await listen('the API', http, config.listen)
   // After everything that can fail, because the key is printed only once.
-  const makeKey = () => makeFirstApiKey(store.organisations, events.showKey)
+  if (config.operatorKey === undefined) await makeOperatorKey(operator, (key) => events.showKey(key, 'operator'))
+  const makeKey = () => makeFirstApiKey(store.organisations, (key) => events.showKey(key, 'organisation'))
   const freshKey = apiKey === undefined ? await actingAsServer('start', makeKey) : undefined
   hasKeys = true
   const running = started.move()
@@ -320,6 +359,15 @@ async function listen(
     throw new ServiceError('unavailable', `${name} cannot listen at port ${address.port} of ${address.host}: ${why}`, {
       cause: error,
     })
+  }
+}
+
+/** `ATOLL_REQUESTS_PER_SECOND` of an installation lets its keys have as many, or as many as they want. */
+function requestLimits({ requestsPerSecond = requestsPerSecondMost }: Config) {
+  const { requestsPerSecond: ofOrganisation } = defaultOrganisationLimits
+  return {
+    requestsPerSecond: Math.max(ofOrganisation, requestsPerSecond),
+    requestsPerSecondPerKey: requestsPerSecond,
   }
 }
 

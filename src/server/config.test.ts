@@ -279,6 +279,7 @@ test('limits: they are read by group, and the others keep their defaults', () =>
     session: {},
     events: {},
     database: {},
+    organisation: {},
     ...given,
   })
   assert.deepEqual(readConfig({}).limits, {
@@ -288,6 +289,7 @@ test('limits: they are read by group, and the others keep their defaults', () =>
     events: {},
     http: {},
     database: {},
+    organisation: {},
   })
 })
 

@@ -55,6 +55,7 @@ export const environment = z.object({
   ATOLL_DATA_DIR: folder('/var/lib/atoll'),
   ATOLL_IMAGE_DIR: folder('/var/lib/atoll/images'),
   ATOLL_API_KEY: secret(16),
+  ATOLL_OPERATOR_KEY: secret(16),
   ATOLL_PUBLIC_URL: unlessEmpty(httpUrl.optional()),
   ATOLL_API_HOSTS: unlessEmpty(z.string().regex(hostListPattern, 'must be host names with commas between').default('')),
   ATOLL_PREVIEW_URL: unlessEmpty(
@@ -187,6 +188,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
       sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs || undefined,
       quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs || undefined,
       apiKey: given.ATOLL_API_KEY,
+      operatorKey: given.ATOLL_OPERATOR_KEY,
       /** User of sandboxes that ask for none. */
       defaultUser: given.ATOLL_DEFAULT_USER,
       publicUrl: given.ATOLL_PUBLIC_URL,

@@ -4,19 +4,21 @@ import type { OrganisationStore } from '../organisation/index.ts'
 import { sha256 } from '../lib/secret.ts'
 import { configureApiKey, makeFirstApiKey } from './credentials.ts'
 
-function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
+type Store = Pick<
+  OrganisationStore,
+  'defaultOrganisation' | 'insertApiKey' | 'deleteOtherDefaultKeys' | 'countDefaultKeys'
+>
+
+function emptyStore(): { hashes: Set<string>; store: Store } {
   const hashes = new Set<string>()
-  const organisation = { id: 'org_1', name: 'default' }
-  const store: OrganisationStore = {
+  const organisation = { id: 'org_1', name: 'default', isDefault: true, limits: {}, createdAt: new Date() }
+  const store: Store = {
     defaultOrganisation: async () => organisation,
-    insertOrganisation: async () => {},
     insertApiKey: async ({ keyHash }) => void hashes.add(keyHash),
-    deleteOtherApiKeys: async (_orgId, keyHash) => {
+    deleteOtherDefaultKeys: async (_orgId, keyHash) => {
       for (const hash of hashes) if (hash !== keyHash) hashes.delete(hash)
     },
-    organisationByKey: async (keyHash) => (hashes.has(keyHash) ? { ...organisation, keyId: 'key_1' } : undefined),
-    countApiKeys: async () => hashes.size,
-    apiKeyHashes: async () => [...hashes],
+    countDefaultKeys: async () => hashes.size,
   }
   return { hashes, store }
 }

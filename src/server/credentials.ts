@@ -4,33 +4,50 @@ import { join } from 'node:path'
 import { newId } from '../lib/id.ts'
 import { apiKeyPrefix, sha256 } from '../lib/secret.ts'
 import { syncFolder } from '../lib/sync-folder.ts'
-import type { OrganisationStore } from '../organisation/index.ts'
+import { type Operator, operatorKeyPrefix, type OrganisationStore } from '../organisation/index.ts'
 
-/** Makes the configured key the only one of the default organisation, so a new value revokes the previous one. */
-export async function configureApiKey(organisations: OrganisationStore, configured: string): Promise<void> {
+type KeyStore = Pick<
+  OrganisationStore,
+  'defaultOrganisation' | 'insertApiKey' | 'deleteOtherDefaultKeys' | 'countDefaultKeys'
+>
+
+/** Makes the configured key the default key of the default organisation, so a new value revokes the previous one. Its other keys stay. */
+export async function configureApiKey(organisations: KeyStore, configured: string): Promise<void> {
   const { id: orgId } = await organisations.defaultOrganisation()
   await insertApiKey(organisations, orgId, configured)
-  await organisations.deleteOtherApiKeys(orgId, sha256(configured))
+  await organisations.deleteOtherDefaultKeys(orgId, sha256(configured))
 }
 
 /**
- * Creates a key if the default organisation has none, and returns it. The key is printed before it is stored: a start that dies in
+ * Creates a default key if there is none, and returns it. The key is printed before it is stored: a start that dies in
  * between leaves no key, and the next start prints another. The opposite order would leave a key that nobody has seen.
  */
 export async function makeFirstApiKey(
-  organisations: OrganisationStore,
+  organisations: KeyStore,
   show: (key: string) => void,
 ): Promise<string | undefined> {
   const { id: orgId } = await organisations.defaultOrganisation()
-  if ((await organisations.countApiKeys(orgId)) > 0) return undefined
+  if ((await organisations.countDefaultKeys(orgId)) > 0) return undefined
   const key = `${apiKeyPrefix}${randomBytes(24).toString('hex')}`
   show(key)
   await insertApiKey(organisations, orgId, key)
   return key
 }
 
-async function insertApiKey(organisations: OrganisationStore, orgId: string, key: string): Promise<void> {
-  await organisations.insertApiKey({ id: newId('key_'), orgId, keyHash: sha256(key), createdAt: new Date() })
+/** Like `makeFirstApiKey`, for the operator. */
+export async function makeOperatorKey(operator: Operator, show: (key: string) => void): Promise<void> {
+  if (operator.hasKey()) return
+  const key = `${operatorKeyPrefix}${randomBytes(24).toString('hex')}`
+  show(key)
+  await operator.putKey(key)
+}
+
+async function insertApiKey(organisations: KeyStore, orgId: string, key: string): Promise<void> {
+  await organisations.insertApiKey({
+    ...{ id: newId('key_'), orgId, keyHash: sha256(key), isDefault: true, name: 'default', createdAt: new Date() },
+    // Of a configured key nothing is shown: it may be short.
+    ...(key.startsWith(apiKeyPrefix) ? { keyPrefix: key.slice(0, apiKeyPrefix.length + 8) } : {}),
+  })
 }
 
 const secretBytes = 32

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { organisationLimitBounds } from '../organisation/index.ts'
 import type { LogLimits } from '../events/index.ts'
 import type { HttpLimits } from '../http/server/config.ts'
 import type { ImageLimits } from '../image/index.ts'
@@ -122,9 +123,11 @@ const limits = z.strictObject({
   events: shape(limitBounds.events).default({}),
   http: shape(limitBounds.http).default({}),
   database: shape(limitBounds.database).default({}),
+  /** What an organisation has whose operator has set nothing else. */
+  organisation: shape(organisationLimitBounds).default({}),
 })
 
-/** `ATOLL_LIMITS`: a JSON object of the six groups, each from limit to number. */
+/** `ATOLL_LIMITS`: a JSON object of the seven groups, each from limit to number. */
 export function readLimits(text: string, faults: string[]): z.output<typeof limits> {
   return readJson('ATOLL_LIMITS', text, limits, faults) ?? limits.parse({})
 }

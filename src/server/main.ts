@@ -16,12 +16,16 @@ try {
       log.fatal(`${why}; this server ends at once`)
       process.exit(1)
     },
-    showKey(key) {
+    showKey(key, of) {
       try {
-        print(`API key, shown this once: ${key}`)
+        print(`${of === 'operator' ? 'Operator' : 'API'} key, shown this once: ${key}`)
       } catch (error) {
         const { message } = error as Error
-        throw new ServiceError('unavailable', `the first API key cannot be printed: ${message}`, { cause: error })
+        throw new ServiceError(
+          'unavailable',
+          `the first ${of === 'operator' ? 'operator' : 'API'} key cannot be printed: ${message}`,
+          { cause: error },
+        )
       }
     },
   })

@@ -1,3 +1,4 @@
+import type { KeyReach } from '../lib/key-reach.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import type { AccessScope } from './access-token.ts'
 import type { ExportRecord } from './history.ts'
@@ -56,6 +57,7 @@ export type ForkSessionOptions = CreateViewOptions & Pick<Session, 'name'>
 
 export interface ListSessions {
   userId?: string
+  reach?: KeyReach
   /** See `SessionQuery`. */
   search?: string
   limit?: number

@@ -30,9 +30,22 @@ export class SessionRunners {
     return runner
   }
 
-  /** Takes a session up. */
+  /** Takes a session up, unless those of its organisation rest. */
   start(session: SessionReference): void {
-    if (!this.#closing.aborted) this.of(session).start()
+    if (!this.#closing.aborted && !this.#rests(session.orgId)) this.of(session).start()
+  }
+
+  /** Leaves the sessions of an organisation; their agents run on. */
+  async leave(orgId: string): Promise<void> {
+    const left: SessionRunner[] = []
+    for (const [sandboxId, session] of this.#bySandbox) {
+      if (session.orgId !== orgId) continue
+      const runner = this.#byId.get(session.id)
+      if (runner !== undefined) left.push(runner)
+      this.#byId.delete(session.id)
+      this.#bySandbox.delete(sandboxId)
+    }
+    await Promise.all(left.map((runner) => runner.close()))
   }
 
   /** Kills the sandbox of a session and ends it. */
@@ -74,13 +87,17 @@ export class SessionRunners {
     this.#bySandbox.clear()
   }
 
+  #rests(orgId: string): boolean {
+    return this.#deps.isActive?.(orgId) === false
+  }
+
   #drop(sessionId: string, runner: SessionRunner): void {
     if (this.#byId.get(sessionId) === runner) this.#byId.delete(sessionId)
   }
 
   async #noteSandbox(sandboxId: string, status: string, reason?: string): Promise<void> {
     const session = this.#bySandbox.get(sandboxId)
-    if (!session || this.#closing.aborted) return
+    if (!session || this.#closing.aborted || this.#rests(session.orgId)) return
     try {
       await this.of(session).noteSandbox(sandboxId, status, reason)
     } catch (error) {

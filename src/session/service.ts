@@ -47,14 +47,21 @@ export interface SessionDeps {
   config: SessionConfig
   /** Signs tokens of sessions; the same after a restart. */
   signingSecret: string
+  /** False for an organisation whose sessions rest. Default: true. */
+  isActive?: (orgId: string) => boolean
   log: Log
 }
 
-export type SessionService = Omit<Sessions, 'start' | 'close' | 'deleteExpired' | 'sweepForkCheckpoints' | 'warn'>
+export type SessionService = Omit<
+  Sessions,
+  'start' | 'close' | 'deleteExpired' | 'sweepForkCheckpoints' | 'warn' | 'rest' | 'takeUp' | 'removeAll'
+>
 
 const listLimitDefault = 50
 /** Sessions that are listed, and then deleted, at once. */
 const expiredAtOnceMax = 1000
+/** Of an organisation that is removed. */
+const removedAtOnce = 100
 /** Pages of histories, and of streams that are replayed, that all clients together read in one iteration of the event loop. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
@@ -104,6 +111,30 @@ export class Sessions {
   async close(): Promise<void> {
     this.#closing.abort()
     await this.#runners.close()
+  }
+
+  /** Detaches from the agents of an organisation, whose sandboxes are to hibernate. `isActive` keeps its sessions at rest until `takeUp`. */
+  async rest(orgId: string): Promise<void> {
+    await this.#runners.leave(orgId)
+  }
+
+  /** Takes up the running sessions of an organisation, where `rest` or an earlier server left them. */
+  async takeUp(orgId: string): Promise<void> {
+    const running = await this.#deps.store.sessionsIn('running')
+    for (const session of running) if (session.orgId === orgId) this.#runners.start(session)
+  }
+
+  /** Ends all sessions of an organisation, and deletes them with their history and their sandboxes. */
+  async removeAll(orgId: string): Promise<void> {
+    const { store } = this.#deps
+    const { historyBytesMax } = this.#limits
+    for (;;) {
+      const { items } = await store.listSessions({ orgId, limit: removedAtOnce, historyBytesMax })
+      if (items.length === 0) return
+      const running = items.filter(({ status }) => status === 'running')
+      await Promise.all(running.map((session) => this.#runners.end(session)))
+      await store.deleteSessions(items.map(({ id }) => id))
+    }
   }
 
   /** Deletes sessions that ended before, with their history. */

@@ -18,6 +18,8 @@ export interface Session {
   orgId: string
   /** The installation whose host runs it; see `Sandbox.hostId`. */
   hostId?: string
+  /** The key that made it. The store fills it in. */
+  keyId?: string
   /** Stands for the id in requests. Unique in its organisation until the session ends. */
   name?: string
   /** The owner. */

@@ -1,3 +1,4 @@
+import type { KeyReach } from '../lib/key-reach.ts'
 import type { Creation } from '../lib/creation.ts'
 import type {
   AgentConfig,
@@ -125,6 +126,8 @@ export interface RowPage {
 export interface SessionQuery {
   orgId: string
   userId?: string
+  /** Only those of it. */
+  reach?: KeyReach
   /** Only those whose title, or one of whose messages, holds this text in whatever case. */
   search?: string
   limit: number

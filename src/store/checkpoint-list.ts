@@ -2,13 +2,13 @@ import { sql, type Kysely } from 'kysely'
 import type { CheckpointDependents } from '../sandbox/checkpoint-records.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { toCheckpoint } from './checkpoints.ts'
-import { anyOf, decodeCursor, page } from './rows.ts'
+import { anyOf, decodeCursor, page, within } from './rows.ts'
 import type { Database } from './schema.ts'
 
 /** The checkpoints of an organisation, with what depends on them. */
 export function checkpointListStore(db: Kysely<Database>) {
   return {
-    async checkpointPage({ orgId, sandboxId, owner, limit, cursor }) {
+    async checkpointPage({ orgId, sandboxId, owner, reach, limit, cursor }) {
       const after = cursor === undefined ? undefined : decodeCursor(cursor)
       let query = db
         .selectFrom('checkpoints')
@@ -19,6 +19,17 @@ export function checkpointListStore(db: Kysely<Database>) {
         .limit(limit + 1)
       if (sandboxId !== undefined) query = query.where('sandboxId', '=', sandboxId)
       if (owner !== undefined) query = query.where('owner', '=', owner)
+      if (reach !== undefined) {
+        query = query.where((eb) =>
+          eb.exists(
+            eb
+              .selectFrom('sandboxes')
+              .select('sandboxes.id')
+              .whereRef('sandboxes.id', '=', 'checkpoints.sandboxId')
+              .where(within(reach, 'sandboxes')),
+          ),
+        )
+      }
       if (after !== undefined)
         query = query.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
       return page((await query.execute()).map(toCheckpoint), limit)

@@ -1,6 +1,9 @@
 import { CompiledQuery, PostgresDialect, type Dialect, type PostgresPool } from 'kysely'
 import pg from 'pg'
 import { ServiceError } from '../errors.ts'
+import { whoActs } from '../events/index.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import { defined } from '../lib/defined.ts'
 import { applicationName, DatabaseLock, type LockState } from './lock.ts'
 
 const connectTimeoutMs = 10_000
@@ -42,7 +45,7 @@ export interface Backend {
 export const defaultStoreLimits = {
   /** Connections of the pool. One more has the lock, and one more runs the migrations of a start. */
   connectionsMax: 10,
-  /** Calls that may wait for a connection; further ones are refused at once. */
+  /** Calls that may wait for a connection, half of them of one organisation; further ones are refused at once. */
   waitingMax: 1000,
   /** A statement, and a transaction that does nothing, are ended after this time. */
   statementMs: 30_000,
@@ -55,12 +58,14 @@ export type StoreLimits = typeof defaultStoreLimits
 export interface PostgresOptions {
   lockChanged?: (state: LockState) => void
   limits?: Partial<StoreLimits>
+  /** The weight of an organisation among those whose calls wait. */
+  shareOf?: ((orgId: string) => number) | undefined
 }
 
 /** A bounded pool behind the lock of the database. Statements, idle transactions and connects have timeouts. */
 export async function postgresBackend(
   databaseUrl: string,
-  { lockChanged = () => undefined, limits = {} }: PostgresOptions = {},
+  { lockChanged = () => undefined, limits = {}, shareOf }: PostgresOptions = {},
 ): Promise<Backend> {
   const { connectionsMax, waitingMax, statementMs } = { ...defaultStoreLimits, ...limits }
   const lock = await DatabaseLock.take(databaseUrl, lockChanged)
@@ -73,7 +78,7 @@ export async function postgresBackend(
     query_timeout: statementMs + answerGraceMs,
   })
   return {
-    dialect: new PostgresDialect({ pool: withBoundedQueue(pool, waitingMax) }),
+    dialect: new PostgresDialect({ pool: fairPool(pool, { connectionsMax, waitingMax, shareOf }) }),
     unlimited: () => unlimitedDialect(databaseUrl),
     exportSnapshot: () => exportSnapshot(databaseUrl),
     check: () => lock.check(),
@@ -81,12 +86,65 @@ export async function postgresBackend(
   }
 }
 
-/** A pool that refuses callers when `waitingMax` others wait. */
-function withBoundedQueue(pool: pg.Pool, waitingMax: number): PostgresPool {
+/** The server's own work counts for an organisation of no name. */
+const ownWork = ''
+/** One organisation leaves a fifth of the connections to others. */
+const partForOthers = 1 / 5
+
+interface FairPoolOptions extends Pick<StoreLimits, 'connectionsMax' | 'waitingMax'> {
+  shareOf: ((orgId: string) => number) | undefined
+}
+
+/**
+ * A pool that serves organisations by their shares. It refuses callers when `waitingMax` others wait, and those of one organisation when half as
+ * many of it do. Transactions of one organisation wait for each other, such as for the number of its next event, and hold connections meanwhile,
+ * so that it never has all.
+ */
+function fairPool(pool: pg.Pool, { connectionsMax, waitingMax, shareOf }: FairPoolOptions): PostgresPool {
+  const permitsPerKey = connectionsMax - Math.floor(connectionsMax * partForOthers)
+  const permits = new Semaphore({ permits: connectionsMax, permitsPerKey, ...defined({ shareOf }) })
+  const waitingOfOneMax = Math.ceil(waitingMax / 2)
+  const waiting = new Map<string, number>()
+  let waitingOfAll = 0
+  const wait = async (key: string) => {
+    const ofOne = waiting.get(key) ?? 0
+    if (waitingOfAll >= waitingMax) {
+      throw new ServiceError('unavailable', `the database is busy: ${waitingMax} calls wait for a connection`)
+    }
+    if (key !== ownWork && ofOne >= waitingOfOneMax) {
+      const details = { limit: waitingOfOneMax, retryAfterSeconds: 1 }
+      throw new ServiceError('rate_limited', `${ofOne} calls of the organisation wait for the database`, { details })
+    }
+    waiting.set(key, ofOne + 1)
+    waitingOfAll += 1
+    try {
+      return await permits.acquire({ key, signal: AbortSignal.timeout(connectTimeoutMs) })
+    } catch (error) {
+      throw new ServiceError('unavailable', 'the database is busy', { cause: error })
+    } finally {
+      waitingOfAll -= 1
+      const left = (waiting.get(key) ?? 0) - 1
+      if (left > 0) waiting.set(key, left)
+      else waiting.delete(key)
+    }
+  }
   return {
     async connect() {
-      if (pool.waitingCount < waitingMax) return await pool.connect()
-      throw new ServiceError('unavailable', `the database is busy: ${waitingMax} calls wait for a connection`)
+      const key = whoActs().orgId ?? ownWork
+      const release = permits.tryAcquire({ key }) ?? (await wait(key))
+      try {
+        const client = await pool.connect()
+        // The pool gives a client another `release` each time.
+        const give = client.release.bind(client)
+        client.release = (error) => {
+          release()
+          give(error)
+        }
+        return client
+      } catch (error) {
+        release()
+        throw error
+      }
     },
     end: () => pool.end(),
     options: pool.options,

@@ -73,6 +73,8 @@ export interface StoreOptions {
   /** Logs the progress of migrations, and slow statements with the calls that they belong to. */
   log?: Log
   limits?: Partial<StoreLimits>
+  /** The weight of an organisation among those whose calls wait for a connection. */
+  shareOf?: (orgId: string) => number
 }
 
 /**
@@ -87,10 +89,11 @@ export async function openStore(
     logGrew = () => undefined,
     log,
     limits: given = {},
+    shareOf,
   }: StoreOptions = {},
 ): Promise<Store> {
   const limits = { ...defaultStoreLimits, ...given }
-  const backend = await postgresBackend(databaseUrl, { lockChanged, limits })
+  const backend = await postgresBackend(databaseUrl, { lockChanged, limits, shareOf })
   const db = kyselyOn<Database>(backend.dialect, statementLog(limits.slowStatementMs, log))
   const store = storeOn(db, backend, new LogWriter(logGrew))
   try {

@@ -1,5 +1,6 @@
 import { sql, type RawBuilder } from 'kysely'
 import { ServiceError } from '../errors.ts'
+import type { KeyReach } from '../lib/key-reach.ts'
 
 /** A row as a record of the domain: a column that is `null` becomes an absent key. */
 export type Present<Row> = {
@@ -22,6 +23,13 @@ export function cleared(change: object): Record<string, unknown> {
 /** Selects the rows of one organisation, or all. */
 export function ownedBy(orgId: string | undefined): RawBuilder<boolean> {
   return orgId === undefined ? sql<boolean>`true` : sql<boolean>`org_id = ${orgId}`
+}
+
+/** Selects the rows of what a key with a name prefix reaches; `table` has a name and the key that made it. */
+export function within(reach: KeyReach, table: 'sandboxes' | 'sessions'): RawBuilder<boolean> {
+  const { namePrefix, keyId } = reach
+  const [name, key] = [sql.ref(`${table}.name`), sql.ref(`${table}.keyId`)]
+  return sql<boolean>`(starts_with(${name}, ${namePrefix}) or ${key} = ${keyId})`
 }
 
 /** `= any(…)`: passes a list of any length as one parameter. */

@@ -8,7 +8,8 @@ import { checkpointStore } from './checkpoints.ts'
 import type { LogWriter } from './event-log.ts'
 import { recordOutcome } from './idempotency.ts'
 import { ownHost } from './installation.ts'
-import { decodeCursor, page, anyOf, cleared, ownedBy, present } from './rows.ts'
+import { makingKey } from './making-key.ts'
+import { decodeCursor, page, anyOf, cleared, ownedBy, present, within } from './rows.ts'
 import { patchStore } from './patches.ts'
 import { volumeStore } from './volumes.ts'
 import { previewStore } from './previews.ts'
@@ -76,6 +77,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
       const values = {
         ...rest,
         hostId: ownHost,
+        keyId: makingKey(),
         image: strict(image, 'image'),
         envs: strictJson(envs, 'envs'),
         metadata: strictJson(metadata, 'metadata'),
@@ -98,7 +100,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
       })
     },
 
-    async listSandboxes({ orgId, statuses, name, metadata, tags, tagKeys, limit, cursor }) {
+    async listSandboxes({ orgId, statuses, name, metadata, tags, tagKeys, reach, limit, cursor }) {
       const after = cursor === undefined ? undefined : decodeCursor(cursor)
       if (statuses.length === 0) return { items: [] }
       let query = db
@@ -113,6 +115,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
         query = query.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
       }
       if (name !== undefined) query = query.where('name', '=', name)
+      if (reach !== undefined) query = query.where(within(reach, 'sandboxes'))
       // Each index has the rows with a map alone, so say that they have one.
       if (metadata !== undefined) {
         query = query.where(sql<boolean>`metadata <> '{}' and metadata @> ${strictJson(metadata, 'metadata')}::jsonb`)
@@ -143,6 +146,25 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
         .where('status', 'in', statuses)
         .executeTakeFirstOrThrow()
       return count
+    },
+
+    async reachedKeyBound(exceptId) {
+      const maker = makingKey()
+      if (maker === null) return undefined
+      const { rows } = await sql<{ bound: number }>`
+        with recursive above (id, made_by, bound) as (
+          select id, made_by, sandboxes_max from api_keys where id = ${maker}
+          union select maker.id, maker.made_by, maker.sandboxes_max
+            from api_keys maker join above on maker.id = above.made_by
+        ), below (bounded, id) as (
+          select id, id from above where bound is not null
+          union select below.bounded, made.id from api_keys made join below on made.made_by = below.id
+        )
+        select bound from above where bound <= (
+          select count(*) from sandboxes join below on below.id = sandboxes.key_id and below.bounded = above.id
+          where sandboxes.status <> 'stopped' and sandboxes.id <> ${exceptId}
+        ) order by bound limit 1`.execute(db)
+      return rows[0]?.bound
     },
 
     async diskUse(orgId, exceptId = '') {
@@ -225,11 +247,11 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
       return Number(numDeletedRows)
     },
 
-    async tagKeys(orgId) {
+    async tagKeys(orgId, reach) {
       const { rows } = await sql<TagKey>`
         select tag.key, count(*) as sandbox_count, count(distinct tag.value) as value_count
         from sandboxes, jsonb_each_text(sandboxes.tags) as tag
-        where org_id = ${orgId} and status <> 'stopped'
+        where org_id = ${orgId} and status <> 'stopped' and ${reach === undefined ? sql`true` : within(reach, 'sandboxes')}
         group by tag.key
         order by tag.key collate "C"`.execute(db)
       return rows

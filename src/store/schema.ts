@@ -1,7 +1,7 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { LogEvent } from '../events/index.ts'
 import type { Claim } from '../lib/creation.ts'
-import type { Organisation, OrganisationStore } from '../organisation/index.ts'
+import type { ApiKey, Organisation } from '../organisation/index.ts'
 import type { Image, ImageLayer, RegistryCredential } from '../image/index.ts'
 import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint-records.ts'
 import type { Patch } from '../sandbox/patch.ts'
@@ -17,8 +17,9 @@ import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent
 export interface Database {
   /** A table of one row. */
   installation: { id: string }
-  organisations: Organisation & { isDefault: Generated<boolean>; createdAt: Generated<Date> }
-  apiKeys: Parameters<OrganisationStore['insertApiKey']>[0]
+  organisations: OrganisationTable
+  apiKeys: ApiKeyTable
+  operatorKeys: { keyHash: string; createdAt: Generated<Date> }
   sandboxes: SandboxTable
   checkpoints: CheckpointTable
   /** Checkpoints of which the driver may still have something. */
@@ -56,6 +57,17 @@ type Row<Fields> = {
 
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
+
+interface OrganisationTable extends Omit<Row<Organisation>, 'limits' | 'isDefault' | 'createdAt'> {
+  limits: ColumnType<Organisation['limits'], string | undefined, string>
+  isDefault: Generated<boolean>
+  createdAt: Generated<Date>
+}
+
+interface ApiKeyTable extends Omit<Row<ApiKey>, 'name' | 'isDefault'> {
+  name: Generated<string>
+  isDefault: Generated<boolean>
+}
 
 export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags' | 'volumes' | 'commandDefaults'> {
   commandDefaults: ColumnType<Sandbox['commandDefaults'] | null, string | null | undefined, string | null>

@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely'
 import { batches } from '../lib/batches.ts'
 import { defined } from '../lib/defined.ts'
 import type { SessionQuery } from '../session/store.ts'
-import { decodeCursor, page, type Position } from './rows.ts'
+import { decodeCursor, page, type Position, within } from './rows.ts'
 import type { Database } from './schema.ts'
 import { shortColumns, type ShortRow } from './session-rows.ts'
 import { strict } from './text.ts'
@@ -69,7 +69,7 @@ function countWithin(rows: readonly Measured[], bytesMax: number): number {
 
 function inOrder(
   db: Kysely<Database>,
-  { orgId, userId, cursor }: Pick<SessionQuery, 'orgId' | 'userId' | 'cursor'>,
+  { orgId, userId, reach, cursor }: Pick<SessionQuery, 'orgId' | 'userId' | 'reach' | 'cursor'>,
   limit: number,
 ) {
   const after = cursor === undefined ? undefined : decodeCursor(cursor)
@@ -80,6 +80,7 @@ function inOrder(
     .orderBy('id', 'desc')
     .limit(limit)
   if (userId !== undefined) rows = rows.where('userId', '=', userId)
+  if (reach !== undefined) rows = rows.where(within(reach, 'sessions'))
   if (after !== undefined) {
     rows = rows.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
   }

@@ -17,6 +17,7 @@ const head: Record<HeadColumn, true> = {
   id: true,
   orgId: true,
   hostId: true,
+  keyId: true,
   name: true,
   userId: true,
   userEmail: true,

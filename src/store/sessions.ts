@@ -7,6 +7,7 @@ import { bytesOf, committer, insertMessages, insertSessionEvents } from './commi
 import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
+import { makingKey } from './making-key.ts'
 import { sessionHistory } from './session-history.ts'
 import { anyOf, ownedBy, present } from './rows.ts'
 import type { Database } from './schema.ts'
@@ -46,7 +47,14 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
           config?.hash ?? sql<string>`(select agent_config_hash from sessions where id = ${configOf})`
         await transaction
           .insertInto('sessions')
-          .values({ ...rest, ...text, hostId: ownHost, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
+          .values({
+            ...rest,
+            ...text,
+            hostId: ownHost,
+            keyId: makingKey(),
+            agentConfigHash,
+            historyBytes: bytesOf([...messages, event]),
+          })
           .execute()
         await insertMessages(transaction, session.id, messages)
         await insertSessionEvents(transaction, session.id, [event])

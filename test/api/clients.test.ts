@@ -50,10 +50,10 @@ async function hangUpDuringLookUp(method: string, path: string, body = ''): Prom
     keyHash: sha256(key),
     createdAt: new Date(),
   })
-  const lookUp = organisations.organisationByKey.bind(organisations)
+  const lookUp = organisations.apiKeyByHash.bind(organisations)
   const asked = Promise.withResolvers<void>()
   const goOn = Promise.withResolvers<void>()
-  organisations.organisationByKey = async (hash) => {
+  organisations.apiKeyByHash = async (hash) => {
     asked.resolve()
     await goOn.promise
     return await lookUp(hash)
@@ -70,7 +70,7 @@ async function hangUpDuringLookUp(method: string, path: string, body = ''): Prom
     await closed
     goOn.resolve()
   } finally {
-    organisations.organisationByKey = lookUp
+    organisations.apiKeyByHash = lookUp
   }
 }
 

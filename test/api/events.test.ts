@@ -77,7 +77,7 @@ suite('events', () => {
     assert.deepEqual(typesOf(events), types)
     assert.deepEqual([next, last], [start + 5, start + 5])
     const [created, , hibernated] = events
-    const key = await world.store.organisations.organisationByKey(sha256(world.api.key))
+    const key = await world.store.organisations.apiKeyByHash(sha256(world.api.key))
     assert.deepEqual(
       { ...created, ts: '' },
       {
@@ -88,7 +88,7 @@ suite('events', () => {
         type: 'sandbox.created',
         sandboxId: id,
         subject: id,
-        actor: { type: 'key', id: key?.keyId },
+        actor: { type: 'key', id: key?.id },
         cause: 'request',
         data: { template: 'base' },
       },

@@ -18,7 +18,7 @@ import { ids } from '../../src/protocol/http/examples.ts'
 import { tarEnd } from '../../src/protocol/tar-writer.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { makeOrganisation } from '../support/sandbox-service.ts'
-import { useWorld } from '../support/world.ts'
+import { operatorKey, useWorld } from '../support/world.ts'
 
 const report: HostReport = {
   ...{ kernel: '6.1', runtime: 'fake', startedAt: new Date(), checkedAt: new Date(), checks: [] },
@@ -242,6 +242,13 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
     else if (!id.startsWith('import') && (await made.api.get('/api/images/tools')).status === 404)
       await made.post('/api/snapshots', { name: 'tools', image: { steps: [] } })
   },
+  async orgId(made) {
+    made.ids.set(ids.org, (await made.post('/api/orgs', { name: 'Team Reef', limits: { runningSandboxesMax: 20 } })).id)
+  },
+  async keyId(made, { path }) {
+    const keys = path.startsWith('/api/orgs') ? `/api/orgs/${ids.org}/keys` : '/api/keys'
+    made.ids.set(ids.key, (await made.post(keys)).id)
+  },
   async contextId(made) {
     made.ids.set(ids.context, (await made.post('/api/images/contexts', contextBody())).id)
   },
@@ -264,7 +271,8 @@ async function prepared(operation: Operation): Promise<Made> {
   // Only the operator's own organisation may publish images.
   const isOperators = /publish(?:Image|Snapshot)$/i.test(operation.id)
   const own = isOperators ? { id: world.orgId, key: world.api.key } : await makeOrganisation(world.store)
-  const made = new Made(new ApiClient(world.origin, own.key), own.id)
+  const key = operation.path.startsWith('/api/orgs') ? operatorKey : own.key
+  const made = new Made(new ApiClient(world.origin, key), own.id)
   if (operation.statuses.includes(501)) return made
   for (const { name, in: where } of operation.parameters) {
     if (where === 'path') await makers[name]?.(made, operation)

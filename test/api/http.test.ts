@@ -356,6 +356,40 @@ test('http: no custom domain is taken while the server does not know under which
   assert.deepEqual(world.records.asked, [])
 })
 
+test('http: an organisation and each of its keys are held to their rates, and others are not touched', async () => {
+  // Both let two seconds of their rates through at once.
+  await using limited = await makeWorld({ organisationLimits: { requestsPerSecondPerKey: 3, requestsPerSecond: 5 } })
+  const { api, stranger } = limited
+  const keys = await Promise.all(['one', 'two'].map((name) => api.post('/api/keys', { name })))
+  const [first, second] = keys.map(({ body }) => (body as { key: string }).key)
+  assert.ok(first !== undefined && second !== undefined)
+  const asked = async (key: string) =>
+    await Promise.all(Array.from({ length: 12 }, () => api.get('/api/tags', { key })))
+  const served = (answers: { status: number }[]) => answers.filter(({ status }) => status === 200).length
+  const ofFirst = await asked(first)
+  assert.ok(served(ofFirst) >= 6 && served(ofFirst) < 12, `${served(ofFirst)} of 12 for a key`)
+  const ofSecond = await asked(second)
+  // Two requests have made the keys.
+  assert.ok(served(ofSecond) >= 2 && served(ofSecond) < 6, `${served(ofSecond)} of 12 for the rest of the organisation`)
+  const refused = ofSecond.find(({ status }) => status === 429)
+  assert.match(JSON.stringify(refused?.body), /too many requests of the organisation/)
+  assert.equal((await stranger.get('/api/tags')).status, 200)
+})
+
+test('http: the event streams and WebSockets of an organisation are bounded by its limits', async () => {
+  await using limited = await makeWorld({ organisationLimits: { eventStreamsMax: 1 } })
+  const ending = new AbortController()
+  const open = (key: string) =>
+    fetch(`${limited.origin}/api/events?follow=true`, { headers: { 'X-API-Key': key }, signal: ending.signal })
+  const first = await open(limited.api.key)
+  assert.equal(first.status, 200)
+  const refused = await open(limited.api.key)
+  assert.equal(refused.status, 429)
+  assert.match(await refused.text(), /the organisation has 1 event streams open already/)
+  assert.equal((await open(limited.stranger.key)).status, 200)
+  ending.abort()
+})
+
 test('http: a key or a token may burst and is then held to its rate; others are not touched', async () => {
   await using limited = await makeWorld({ limits: { requestsPerSecond: 0.001, requestBurst: 8 } })
   const { api, stranger } = limited

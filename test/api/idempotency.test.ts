@@ -7,7 +7,7 @@ import { sha256 } from '../../src/lib/secret.ts'
 import type { CreateSandbox } from '../../src/sandbox/index.ts'
 import type { SessionActivity } from '../../src/session/index.ts'
 import { ApiClient } from '../support/api-client.ts'
-import { useWorld } from '../support/world.ts'
+import { operatorKey, useWorld } from '../support/world.ts'
 
 const world = useWorld({ publicUrl: 'https://api.test' })
 
@@ -142,6 +142,11 @@ test('idempotency: what a request lacked at first is used by its repeat', async 
   assert.match(run.body.error, /Idempotency-Key.*run-async/)
 })
 
+/** Organisations are made by the operator. */
+function keyFor(path: string): string {
+  return path.startsWith('/api/orgs') ? operatorKey : world.api.key
+}
+
 /** A call of every route that creates, and what there is afterwards. */
 async function creations(): Promise<{
   calls: [pattern: string, path: string, body: object][]
@@ -190,6 +195,9 @@ async function creations(): Promise<{
     ['/v1/sessions/:sessionId/fork', `/v1/sessions/${idle}/fork`, byUser],
     ['/v1/sessions/:sessionId/restart', `/v1/sessions/${lost}/restart`, byUser],
     ['/v1/sessions/:sessionId/tokens', `/v1/sessions/${session}/tokens`, { scope: 'read', ...byUser }],
+    ['/api/keys', '/api/keys', { name: 'ci' }],
+    ['/api/orgs', '/api/orgs', { name: `Team ${id}` }],
+    ['/api/orgs/:orgId/keys', `/api/orgs/${world.orgId}/keys`, { name: 'ci' }],
   ]
   const counted = async () => [
     (await api.get('/api/sandboxes')).body.length,
@@ -200,6 +208,8 @@ async function creations(): Promise<{
     (await api.get('/api/images')).body.length,
     (await api.get(`/api/images/patched-${id}/patches`)).body.length,
     (await api.get('/api/volumes')).body.length,
+    (await api.get('/api/keys')).body.length,
+    (await api.get('/api/orgs', { key: operatorKey })).body.length,
     (await api.get(`/api/volumes/w-${id}/snapshots`)).body.length,
     sessions.kept.size,
     sessions.kept.get(session!)?.messages.length ?? 0,
@@ -228,7 +238,7 @@ test('idempotency: every POST that creates takes a key: a repeat does nothing an
       .toSorted(),
   )
   for (const [index, [, path, body]] of calls.entries()) {
-    const header = keyed(`every-${index}`)
+    const header = { ...keyed(`every-${index}`), key: keyFor(path) }
     const first = await api.post(path, body, header)
     assert.ok(first.status < 300, `${path}: ${first.text}`)
     const counts = await counted()
@@ -248,7 +258,7 @@ test('idempotency: every POST that creates has its effect once where the answer 
   const { api } = world
   const { calls, counted } = await creations()
   for (const [index, [, path, body]] of calls.entries()) {
-    const header = keyed(`lost-${index}`)
+    const header = { ...keyed(`lost-${index}`), key: keyFor(path) }
     await losingAnswer(() => api.post(path, body, header))
     const counts = await counted()
     const again = await api.post(path, body, header)

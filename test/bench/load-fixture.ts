@@ -57,9 +57,9 @@ export async function fillSessions(server: AtollServer, idle: string): Promise<L
 }
 
 export async function organisationOf(store: Store, server: Pick<AtollServer, 'key'>): Promise<string> {
-  const organisation = await store.organisations.organisationByKey(sha256(server.key))
+  const organisation = await store.organisations.apiKeyByHash(sha256(server.key))
   if (organisation === undefined) throw new Error('the key of the server has no organisation')
-  return organisation.id
+  return organisation.orgId
 }
 
 export function endedSession(orgId: string): Session {

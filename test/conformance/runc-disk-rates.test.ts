@@ -99,6 +99,33 @@ describe('the disk rates of a runc sandbox', () => {
     await remove(runc.driver, id)
   })
 
+  test('shares: a sandbox has the weight and the lower rates of its share, which a resize and a wake leave to it', async () => {
+    const { driver } = runc
+    const id = await create(driver)
+    const dividing = driver.shares ?? assert.fail('the driver divides nothing')
+    const share = { weight: 125, diskBytesPerSecond: 100 * mebibyte, network: undefined }
+    const shares = new Map([[id, share]])
+    const bounded = { ...diskRates, readBytes: share.diskBytesPerSecond, writeBytes: share.diskBytesPerSecond }
+    const weight = async () => (await Cgroups.find()).weight(group(id))
+    assert.equal(await weight(), 1000)
+    await dividing.set(shares)
+    assert.deepEqual([await weight(), await inForce(id)], [125, bounded])
+    await driver.resize(specOf(id, { memoryMb: 300 }))
+    assert.deepEqual([await weight(), await inForce(id)], [125, bounded])
+    assert.deepEqual((await driver.align(specOf(id, { memoryMb: 300 }))).differences, [])
+    await driver.hibernate(id)
+    await driver.wake(specOf(id))
+    await dividing.set(shares)
+    assert.deepEqual([await weight(), await inForce(id)], [125, bounded])
+    const used = dividing.consumed(id)
+    assert.ok(used !== undefined && used.cpuUs > 0)
+    await dividing.set(new Map([[id, { ...share, weight: 1000, diskBytesPerSecond: 1024 ** 4 }]]))
+    assert.deepEqual([await weight(), await inForce(id)], [1000, diskRates])
+    await remove(driver, id)
+    assert.equal(dividing.consumed(id), undefined)
+    await dividing.set(shares)
+  })
+
   test('disk rates: nothing inside can change them', async () => {
     const id = await create(runc.driver)
     const line = `${await device()} 1`

@@ -166,9 +166,15 @@ export function eventTests(store: Store): void {
       await commit({ session: { activity: 'idle' } })
       await commit({ session: { activity: 'ended', status: 'ended' } })
       await store.sessions.deleteSessions([session.id])
-      const keys = [1, 2].map(() => ({ id: newId('key_'), orgId, keyHash: newId('key_'), createdAt: new Date() }))
+      const keys = [1, 2].map(() => ({
+        id: newId('key_'),
+        orgId,
+        keyHash: newId('key_'),
+        isDefault: true,
+        createdAt: new Date(),
+      }))
       for (const key of keys) await store.organisations.insertApiKey(key)
-      await store.organisations.deleteOtherApiKeys(orgId, keys[0]?.keyHash ?? '')
+      await store.organisations.deleteOtherDefaultKeys(orgId, keys[0]?.keyHash ?? '')
       const told = await read(orgId)
       assert.deepEqual(
         told.slice(2).map(({ type, subject }) => `${type} ${subject}`),

@@ -34,7 +34,7 @@ export function idsOf(records: readonly { id: string }[]): string[] {
 }
 
 export async function newOrganisation(store: Store): Promise<Organisation> {
-  const organisation = { id: newId('org_'), name: 'test' }
+  const organisation = { id: newId('org_'), name: 'test', isDefault: false, limits: {}, createdAt: new Date() }
   await store.organisations.insertOrganisation(organisation)
   return organisation
 }

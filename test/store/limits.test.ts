@@ -4,6 +4,7 @@ import { after, before, suite, test } from 'node:test'
 import pg from 'pg'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 import { isServiceError } from '../../src/errors.ts'
+import { acting } from '../../src/events/index.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import { openStore } from '../../src/store/index.ts'
 import { freshDatabase, newOrganisation, sandboxOf } from './kit.ts'
@@ -53,6 +54,32 @@ suite('limits of a store', () => {
     await Promise.all(calls)
     assert.equal((await store.sandboxes.sandboxCounts()).running, 5)
     await insert()
+  })
+
+  test('connections: an organisation whose calls have all that it may leaves others theirs, and is refused before them', async () => {
+    await using store = await openStore(url, { limits: { connectionsMax: 5, waitingMax: 8 } })
+    const greedy = await newOrganisation(store)
+    const other = await newOrganisation(store)
+    const as = <Result>(orgId: string, work: () => Result) =>
+      acting({ actor: { type: 'key' }, cause: 'request', orgId }, work)
+    const insert = () => as(greedy.id, () => store.sandboxes.insertSandbox(sandboxOf(greedy.id)))
+    const read = () => as(other.id, () => store.organisations.organisations())
+    const calls: Promise<unknown>[] = []
+    {
+      await using held = new AsyncDisposableStack()
+      held.use(await locking('sandboxes'))
+      for (let count = 0; count < 4; count++) calls.push(insert())
+      await blocked(4)
+      for (let count = 0; count < 4; count++) calls.push(insert())
+      await assert.rejects(insert(), (error) => {
+        assert.ok(isServiceError(error, 'rate_limited'))
+        assert.match(error.message, /4 calls of the organisation wait for the database/)
+        return true
+      })
+      await read()
+      assert.equal((await read()).length > 0, true)
+    }
+    await Promise.all(calls)
   })
 
   test('statement: one that takes longer than it may is ended, with a message that says so, and its connection goes on', async () => {

@@ -13,6 +13,8 @@ export function organisationTests(store: Store): void {
       id: newId('key_'),
       orgId,
       keyHash,
+      isDefault: true,
+      name: '',
       createdAt: new Date(),
     })
 
@@ -24,33 +26,34 @@ export function organisationTests(store: Store): void {
 
     test('API key: it finds its organisation, and an unknown key finds none', async () => {
       const organisation = await newOrganisation(store)
-      const { keyHash, ...rest } = key(organisation.id)
-      await organisations.insertApiKey({ keyHash, ...rest })
-      assert.deepEqual(await organisations.organisationByKey(keyHash), { ...organisation, keyId: rest.id })
-      assert.equal(await organisations.organisationByKey(newId('key_')), undefined)
+      const made = key(organisation.id)
+      const { keyHash } = made
+      await organisations.insertApiKey(made)
+      assert.deepEqual(await organisations.apiKeyByHash(keyHash), made)
+      assert.equal(await organisations.apiKeyByHash(newId('key_')), undefined)
     })
 
     test('API key: the same key of the same organisation is stored once and counted', async () => {
       const { id: orgId } = await newOrganisation(store)
-      assert.equal(await organisations.countApiKeys(orgId), 0)
+      assert.equal(await organisations.countDefaultKeys(orgId), 0)
       const first = key(orgId)
       await organisations.insertApiKey(first)
       await organisations.insertApiKey({ ...first, id: newId('key_') })
       await organisations.insertApiKey(first)
-      assert.equal(await organisations.countApiKeys(orgId), 1)
+      assert.equal(await organisations.countDefaultKeys(orgId), 1)
       await organisations.insertApiKey(key(orgId))
-      assert.equal(await organisations.countApiKeys(orgId), 2)
+      assert.equal(await organisations.countDefaultKeys(orgId), 2)
       assert.ok((await organisations.apiKeyHashes()).includes(first.keyHash))
     })
 
-    test('API key: the other keys of an organisation are deleted, those of others stay', async () => {
+    test('API key: the other default keys of an organisation are deleted, those of others stay', async () => {
       const [mine, theirs] = [await newOrganisation(store), await newOrganisation(store)]
       const [old, kept, foreign] = [key(mine.id), key(mine.id), key(theirs.id)]
       for (const each of [old, kept, foreign]) await organisations.insertApiKey(each)
-      await organisations.deleteOtherApiKeys(mine.id, kept.keyHash)
-      assert.equal(await organisations.organisationByKey(old.keyHash), undefined)
-      assert.deepEqual(await organisations.organisationByKey(kept.keyHash), { ...mine, keyId: kept.id })
-      assert.deepEqual(await organisations.organisationByKey(foreign.keyHash), { ...theirs, keyId: foreign.id })
+      await organisations.deleteOtherDefaultKeys(mine.id, kept.keyHash)
+      assert.equal(await organisations.apiKeyByHash(old.keyHash), undefined)
+      assert.deepEqual(await organisations.apiKeyByHash(kept.keyHash), kept)
+      assert.deepEqual(await organisations.apiKeyByHash(foreign.keyHash), foreign)
     })
 
     test('API key: a key of another organisation is a conflict', async () => {
@@ -58,7 +61,7 @@ export function organisationTests(store: Store): void {
       await organisations.insertApiKey(first)
       const { id: orgId } = await newOrganisation(store)
       await refuses(organisations.insertApiKey(key(orgId, first.keyHash)), 'conflict')
-      assert.equal(await organisations.countApiKeys(orgId), 0)
+      assert.equal(await organisations.countDefaultKeys(orgId), 0)
     })
 
     test('organisation: a taken id is a conflict', async () => {

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { suite, test } from 'node:test'
 import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
+import { acting } from '../../src/events/index.ts'
 import type { Message, Session, StreamEvent } from '../../src/session/session.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
@@ -153,6 +154,17 @@ export function sessionTests(store: Store): void {
       assert.equal(all.items.length, 6)
       assert.equal(all.items[0]?.userId, 'you')
       await refuses(sessions.listSessions({ orgId, limit: 1, cursor: 'nonsense' }), 'invalid_request', /cursor/)
+    })
+
+    test('session list: a key with a name prefix sees what is named so, and what it has made', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      await newSession(store, orgId, { name: 'web-1' })
+      const named = await newSession(store, orgId, { name: 'ci-1' })
+      const key = { actor: { type: 'key', id: 'key_1' }, cause: 'request' } as const
+      const own = await acting(key, () => newSession(store, orgId))
+      const reach = { namePrefix: 'ci-', keyId: 'key_1' }
+      const { items } = await sessions.listSessions({ orgId, limit: 10, reach })
+      assert.deepEqual(items.map(({ id }) => id).toSorted(), [named.id, own.id].toSorted())
     })
 
     test('session list: a page ends before its histories exceed the bound, and the next one continues there', async () => {

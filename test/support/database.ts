@@ -33,7 +33,10 @@ export async function freshDatabase(at?: string): Promise<TestDatabase> {
 }
 
 /** A store on a database of its own, which its end removes. */
-export async function openFreshStore(at?: string, options: StoreOptions = {}): Promise<Store> {
+export async function openFreshStore(
+  at?: string,
+  options: StoreOptions = {},
+): Promise<Store & { databaseUrl: string }> {
   const { url, drop } = await freshDatabase(at)
   const store = await openStore(url, options)
   await execute(url, logGuard)
@@ -41,7 +44,7 @@ export async function openFreshStore(at?: string, options: StoreOptions = {}): P
     await store.close()
     await drop()
   }
-  return { ...store, close, [Symbol.asyncDispose]: close }
+  return { ...store, databaseUrl: url, close, [Symbol.asyncDispose]: close }
 }
 
 /** A private cluster in a folder; its socket is in `/run`, where its user may pass. */

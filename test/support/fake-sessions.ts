@@ -1,3 +1,4 @@
+import { isWithin } from '../../src/lib/key-reach.ts'
 import { EventEmitter, on } from 'node:events'
 import { ServiceError } from '../../src/errors.ts'
 import type { CreateOptions } from '../../src/lib/creation.ts'
@@ -34,6 +35,12 @@ export class FakeSessions implements SessionService {
   lastCreate: CreateSession | undefined
   /** Streams that are being read. */
   reading = 0
+
+  async rest(): Promise<void> {}
+  async takeUp(): Promise<void> {}
+  async removeAll(orgId: string): Promise<void> {
+    for (const [id, { session }] of this.kept) if (session.orgId === orgId) this.kept.delete(id)
+  }
 
   async create(orgId: string, input: CreateSession, options?: CreateOptions): Promise<SessionView> {
     const made = this.#madeBefore(options)
@@ -79,11 +86,12 @@ export class FakeSessions implements SessionService {
     return this.#find(orgId, sessionId, userId)
   }
 
-  async list(orgId: string, { userId, search = '', limit = 100 }: ListSessions) {
+  async list(orgId: string, { userId, search = '', limit = 100, reach }: ListSessions) {
     const items = [...this.kept.values()].filter(
       ({ session, messages }) =>
         session.orgId === orgId &&
         (userId === undefined || session.userId === userId) &&
+        (reach === undefined || isWithin(reach, session)) &&
         messages.some(({ content }) => content.includes(search)),
     )
     return { items: items.slice(0, limit), ...(items.length > limit ? { nextCursor: 'more' } : {}) }

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { EventBus } from '../../src/events/index.ts'
 import { createInProcessBus } from '../../src/events/in-process-bus.ts'
+import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Log } from '../../src/lib/log.ts'
 import { sha256 } from '../../src/lib/secret.ts'
@@ -17,7 +18,7 @@ export interface LogLine {
   message: string
 }
 
-interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driver' | 'guest'> {
+interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driver' | 'guest' | 'assertActive'> {
   /** Default: one of its own. */
   bus?: EventBus
   limits?: Partial<SandboxLimits>
@@ -61,6 +62,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
       ...previewDomain,
     },
     txtResolver: records,
+    ...defined({ assertActive: options.assertActive }),
     signingSecret: options.signingSecret ?? randomBytes(32).toString('hex'),
   })
   return { service, bus, log, logs, messages, records }

@@ -1,4 +1,12 @@
 import { mkdtemp, rm } from 'node:fs/promises'
+import {
+  Keys,
+  Operator,
+  type OrganisationLimits,
+  OrganisationReconciler,
+  Organisations,
+} from '../../src/organisation/index.ts'
+import { organisationParts } from '../../src/server/organisation-parts.ts'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, type TestContext } from 'node:test'
@@ -7,6 +15,7 @@ import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { createMcp } from '../../src/server/mcp.ts'
 import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { routes } from '../../src/http/routes/index.ts'
+import { defined } from '../../src/lib/defined.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
@@ -28,12 +37,17 @@ import type { FakeTxtRecords } from './fake-txt-records.ts'
 import { GuestMachines } from './guest-machines.ts'
 import { type LogLine, makeOrganisation, makeSandboxService, previewHost } from './sandbox-service.ts'
 
+/** Of the operator of each world. */
+export const operatorKey = 'atoll_op_of-the-tests-000000'
+
 export { previewHost } from './sandbox-service.ts'
 
 export interface WorldOptions {
   limits?: Partial<HttpLimits>
   sandboxLimits?: Partial<SandboxLimits>
   imageLimits?: Partial<ImageLimits>
+  /** Of organisations for which the operator has set none. */
+  organisationLimits?: Partial<OrganisationLimits>
   /** Hosts that the operator allows. */
   registries?: readonly string[]
   definitions?: Definitions
@@ -54,11 +68,14 @@ export interface World extends AsyncDisposable {
   api: ApiClient
   /** Of another organisation. */
   stranger: ApiClient
+  operator: ApiClient
+  organisations: Organisations
+  reconciler: OrganisationReconciler
   origin: string
   port: number
   orgId: string
   strangerOrgId: string
-  store: Store
+  store: Store & { databaseUrl: string }
   machines: GuestMachines
   sandboxes: RunningSandboxService
   sessions: FakeSessions
@@ -81,6 +98,11 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const bus = createInProcessBus()
   const store = await openFreshStore(undefined, { logGrew: (orgId) => bus.publish({ type: 'log_grew', orgId }) })
   const owner = await makeOrganisation(store)
+  const organisations = new Organisations({
+    store: store.organisations,
+    ...defined({ defaults: options.organisationLimits }),
+  })
+  await organisations.start()
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
   const {
@@ -92,6 +114,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     bus,
     store: store.sandboxes,
     driver: machines,
+    assertActive: (orgId) => organisations.assertActive(orgId),
     guest: (sandboxId) =>
       createGuest(() => machines.dial(sandboxId), { connect: (port) => machines.connect(sandboxId, port) }),
     limits: { domainCheckMs: 20, ...options.sandboxLimits },
@@ -122,13 +145,23 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     log,
   })
   await images.start()
+  const reconciler = new OrganisationReconciler({
+    organisations,
+    parts: organisationParts({ sessions, images, sandboxes }),
+    log,
+  })
+  reconciler.start()
   const { publicUrl, trustProxy = false } = options
+  const operator = new Operator(store.organisations)
+  await operator.putKey(operatorKey)
   const server = await createHttpServer(
     {
       sandboxes,
       images,
       sessions,
-      organisations: store.organisations,
+      organisations,
+      keys: new Keys({ store: store.organisations, organisations, log }),
+      operator,
       idempotency: store.idempotency,
       events: new LogStreams({ log: store.events, bus }),
       preview: createPreviewProxy({
@@ -170,6 +203,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     if (isClosed) return
     isClosed = true
     await server.close(graceMs)
+    await reconciler.close()
     await images.close()
     await sandboxes.close()
     await bus.close()
@@ -179,6 +213,9 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   return {
     api,
     stranger: new ApiClient(origin, other.key),
+    operator: new ApiClient(origin, operatorKey),
+    organisations,
+    reconciler,
     origin,
     port,
     orgId: owner.id,

@@ -4,11 +4,12 @@ import type { Cache } from '../../sandbox/index.ts'
 import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
-const route = routesOf('Images')
+const route = routesOf('Images', 'image')
 
 export const cacheRoutes = [
   route('GET', '/api/images/caches', {
     id: 'listBuildCaches',
+    ofAll: true,
     summary: 'List the caches of builds, the latest used first',
     description:
       'A cache is a folder that a step of a Dockerfile keeps for the next build (`RUN --mount=type=cache`), in no image. It goes after thirty ' +
@@ -19,6 +20,7 @@ export const cacheRoutes = [
   }),
   route('DELETE', '/api/images/caches', {
     id: 'deleteBuildCaches',
+    ofAll: true,
     summary: 'Delete the caches of builds that no build has now',
     answers: { 200: { description: 'They are gone', body: wire.removedCaches } },
     errors: ['unavailable'],
@@ -30,6 +32,7 @@ export const cacheRoutes = [
   }),
   route('DELETE', '/api/images/caches/:cache', {
     id: 'deleteBuildCache',
+    ofAll: true,
     summary: 'Delete a cache of builds',
     answers: { 204: { description: 'It is gone' } },
     errors: ['conflict', 'unavailable'],

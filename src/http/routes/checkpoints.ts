@@ -16,7 +16,7 @@ import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { checkpointVolumesBody } from './volumes.ts'
 
-const route = routesOf('Checkpoints')
+const route = routesOf('Checkpoints', 'sandbox')
 
 /** Errors of a start from a checkpoint. */
 const startErrors = [
@@ -66,9 +66,13 @@ export const checkpointRoutes = [
       },
     },
     errors: ['not_found'],
-    async handle({ orgId, query, deps }) {
+    async handle({ orgId, query, deps, request }) {
       const { sandbox: sandboxId, owner, limit = 1000, cursor } = query
-      const page = await deps.sandboxes.checkpoints.page(orgId, { limit, ...defined({ sandboxId, owner, cursor }) })
+      const { reach } = request.caller ?? {}
+      const page = await deps.sandboxes.checkpoints.page(orgId, {
+        limit,
+        ...defined({ sandboxId, owner, cursor, reach }),
+      })
       return pageAnswer(page, listedBody)
     },
   }),
@@ -120,6 +124,7 @@ export const checkpointRoutes = [
   publishing('unpublishCheckpoint', 'unpublish', false),
   route('POST', '/api/sandboxes/from-checkpoint/:checkpointId', {
     id: 'createSandboxFromCheckpoint',
+    naming: 'made',
     lenient: true,
     summary: 'Start a sandbox from a checkpoint',
     description:
@@ -160,6 +165,7 @@ function listedBody({ checkpoint, dependents, sandboxName }: ListedCheckpoint): 
 function publishing(id: string, verb: string, isPublic: boolean): Route {
   return route('POST', `/api/sandboxes/checkpoints/:checkpointId/${verb}`, {
     id,
+    ofAll: true,
     summary: isPublic
       ? 'Let every organisation start from a checkpoint'
       : 'Let only its owner start from a checkpoint again',

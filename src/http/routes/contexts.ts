@@ -5,7 +5,7 @@ import { receiving } from '../server/file-body.ts'
 import { jsonElements, JsonText } from '../server/json-text.ts'
 import { type Answer, type Call, routesOf } from '../server/route.ts'
 
-const route = routesOf('Images')
+const route = routesOf('Images', 'image')
 
 const upload = {
   description:
@@ -65,6 +65,8 @@ type UploadCall = Pick<Call<{ contextId: string }>, 'params' | 'request' | 'repl
 /** Reads the body as an archive, as fast as its files are written. */
 async function receiveContext(call: UploadCall, orgId: string): Promise<Answer> {
   const { params, request, deps, limits, streams } = call
+  // A signed URL outlives a suspension.
+  deps.organisations.assertActive(orgId)
   const archive = request.raw.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
   const { contextId } = params
   const { id, missing, ignored } = await receiving(request.raw, { limits, streams, orgId }, () =>

@@ -10,7 +10,7 @@ import { landingPage } from '../server/landing-page.ts'
 import { referencePage, referencePolicy, referenceScript } from '../server/reference-page.ts'
 import { type Route, routesOf } from '../server/route.ts'
 
-const route = routesOf('Operations')
+const route = routesOf('Operations', 'any')
 const html = 'text/html; charset=utf-8'
 const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
 const addresses = z

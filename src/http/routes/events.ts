@@ -8,7 +8,7 @@ import { logEventView } from '../server/log-event-view.ts'
 import { type Answer, type Call, routesOf } from '../server/route.ts'
 import { logStreamCaps } from '../server/streams.ts'
 
-const route = routesOf('Events')
+const route = routesOf('Events', 'events')
 
 const limitDefault = 100
 
@@ -20,6 +20,7 @@ interface Asked {
 export const eventRoutes = [
   route('GET', '/api/events', {
     id: 'listEvents',
+    ofAll: true,
     summary: 'What has happened to sandboxes, checkpoints, images, volumes, sessions and keys',
     description:
       'Server-sent events: `id` is the number of the event, `data` one JSON object, an [`Event`](#/components/schemas/Event). ' +

@@ -9,7 +9,7 @@ import { routesOf, wakingErrors } from '../server/route.ts'
 import { reportedSeconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const route = routesOf('Exec')
+const route = routesOf('Exec', 'sandbox:exec')
 const noKey = 'Idempotency-Key: this command ends with its connection; one that must run once is for exec/run-async'
 
 export const execRoutes = [

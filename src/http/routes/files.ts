@@ -12,7 +12,7 @@ import { reportedSeconds, seconds } from '../server/time.ts'
 import { pathOfBase64 } from '../../lib/byte-path.ts'
 import { defined } from '../../lib/defined.ts'
 
-const route = routesOf('Files')
+const route = routesOf('Files', 'sandbox:exec')
 const rangeHeaders = { 'Accept-Ranges': '`bytes`', 'Content-Length': 'Bytes of the body' }
 
 export const fileAnswers = {
@@ -32,7 +32,12 @@ export const fileAnswers = {
 }
 
 const path = '/api/sandboxes/:id/files'
-const read = { lenient: true, query: wire.pathQuery, errors: ['forbidden', ...wakingErrors] } as const
+const read = {
+  scope: 'sandbox:read',
+  lenient: true,
+  query: wire.pathQuery,
+  errors: ['forbidden', ...wakingErrors],
+} as const
 const signing = {
   tag: 'Signed URLs',
   lenient: true,
@@ -73,6 +78,7 @@ export const fileRoutes = [
   route('PUT', path, {
     id: 'writeFile',
     ...read,
+    scope: 'sandbox:exec',
     ...upload,
     summary: 'Write a file',
     errors: [...read.errors, 'too_large'],
@@ -84,6 +90,7 @@ export const fileRoutes = [
   route('DELETE', path, {
     id: 'deleteFile',
     ...read,
+    scope: 'sandbox:exec',
     summary: 'Remove a file, or a directory with all below it',
     answers: { 204: { description: 'It is gone' } },
     answer: ({ orgId, params, query, deps }) =>
@@ -158,6 +165,7 @@ export const fileRoutes = [
   route('POST', `${path}/mkdir`, {
     id: 'makeDirectory',
     ...read,
+    scope: 'sandbox:exec',
     query: wire.makeQuery,
     summary: 'Make a directory and its parents',
     answers: { 204: { description: 'It exists' } },
@@ -173,6 +181,7 @@ export const fileRoutes = [
   route('POST', `${path}/download-url`, {
     id: 'createDownloadUrl',
     ...signing,
+    scope: 'sandbox:read',
     summary: 'Make a URL that downloads one file without a key',
     handle: (call) => signedUrl(call, 'download'),
   }),

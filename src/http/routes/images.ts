@@ -14,7 +14,7 @@ import { seconds } from '../server/time.ts'
 import { patchBody, patchInput } from './patches.ts'
 import { sendList } from '../server/json-list.ts'
 
-const route = routesOf('Images')
+const route = routesOf('Images', 'image')
 
 /** Errors of routes that build an image. */
 export const buildErrors = ['build_failed', 'conflict', 'quota_exceeded', 'no_capacity', 'unavailable'] as const
@@ -39,6 +39,7 @@ const exportErrors = ['conflict', 'quota_exceeded', 'too_large', 'no_capacity', 
 export const imageRoutes = [
   route('POST', '/api/snapshots', {
     id: 'createSnapshot',
+    naming: 'kept',
     lenient: true,
     summary: 'Build an image under a name',
     description:
@@ -159,6 +160,8 @@ async function importArchive(
   { params, request, reply, deps }: Pick<Call<{ name: string }>, 'params' | 'request' | 'reply' | 'deps'>,
   { orgId, bytesMax = Infinity, replace = false }: { orgId: string; bytesMax?: number; replace?: boolean },
 ): Promise<Answer> {
+  // A signed URL outlives a suspension.
+  deps.organisations.assertActive(orgId)
   const body = request.raw.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
   const archive = boundedArchive(body, bytesMax)
   const options = { signal: goneSignal({ reply }), replace }
@@ -206,6 +209,7 @@ function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
     }),
     route('POST', `${path}/tag`, {
       id: `tag${noun}`,
+      naming: 'kept',
       creates: true,
       summary: 'Give an image another name',
       description:
@@ -320,6 +324,7 @@ function publishing(
 ): Route {
   return route('POST', `${path}/${verb}`, {
     id,
+    ofAll: true,
     summary: isPublic ? 'Let every organisation start from an image' : 'Let only its owner start from an image again',
     description: "For the operator's own organisation alone.",
     answers: { 200: { description: 'Done', body: wire.published } },

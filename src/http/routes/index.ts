@@ -8,9 +8,11 @@ import { fileRoutes } from './files.ts'
 import { imageRoutes } from './images.ts'
 import { inspectionRoutes } from './inspection.ts'
 import { mcpRoutes } from './mcp.ts'
+import { keyRoutes } from './keys.ts'
 import { metricsRoutes } from './metrics.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
+import { organisationRoutes } from './organisations.ts'
 import { patchRoutes } from './patches.ts'
 import { portRoutes } from './ports.ts'
 import { previewRoutes } from './previews.ts'
@@ -47,6 +49,8 @@ export const routes: readonly Route[] = [
   ...sessionEventRoutes,
   ...sessionExportRoutes,
   ...eventRoutes,
+  ...keyRoutes,
+  ...organisationRoutes,
   ...mcpRoutes,
   ...operationRoutes,
   ...whoamiRoutes,

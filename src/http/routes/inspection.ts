@@ -2,7 +2,7 @@ import { ServiceError } from '../../errors.ts'
 import { inspection as wire } from '../../protocol/http/index.ts'
 import { noContent, routesOf, wakingErrors } from '../server/route.ts'
 
-const route = routesOf('Processes and ports')
+const route = routesOf('Processes and ports', 'sandbox')
 
 const pidMax = 0x7fffffff
 
@@ -37,6 +37,7 @@ export const inspectionRoutes = [
   }),
   route('DELETE', '/api/sandboxes/:id/processes/:pid', {
     id: 'signalProcess',
+    scope: 'sandbox:exec',
     summary: 'Send a signal to a process',
     description: 'Process 1 and what belongs to a session’s agent are 403.',
     query: wire.signalQuery,

@@ -6,7 +6,7 @@ import { apiOrigin } from '../server/config.ts'
 import { onceClosed } from '../server/once-closed.ts'
 import { routesOf, type Answer, type Call } from '../server/route.ts'
 
-const route = routesOf('MCP')
+const route = routesOf('MCP', 'any')
 
 const query = z.object({
   tools: z.string().optional().describe('Names of tools, beginnings with a star, `default` or `all`'),

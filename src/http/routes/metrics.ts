@@ -3,7 +3,7 @@ import type { UsageSample } from '../../sandbox/index.ts'
 import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
-const route = routesOf('Sandboxes')
+const route = routesOf('Sandboxes', 'sandbox')
 
 export const metricsRoutes = [
   route('GET', '/api/sandboxes/:id/metrics', {

@@ -36,7 +36,7 @@ const endpoints: readonly [id: string, method: Route['method'], path: string, wh
   ['deleteSecret', 'DELETE', '/api/secret-stores/:storeId/secrets/:name', 'secret stores'],
 ]
 
-const route = routesOf('Not built yet')
+const route = routesOf('Not built yet', 'any')
 
 export const notImplementedRoutes = endpoints.map(([id, method, path, what, why = 'not implemented yet']) =>
   route(method, path, {

@@ -5,7 +5,7 @@ import { host as wire } from '../../protocol/http/index.ts'
 import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
-const route = routesOf('Operations')
+const route = routesOf('Operations', 'any')
 const state = z
   .object({ status: z.literal('ok').describe('Anything else is an error') })
   .meta({ id: 'Health', examples: [{ status: 'ok' }] })

@@ -5,7 +5,7 @@ import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const route = routesOf('Patches')
+const route = routesOf('Patches', 'sandbox')
 
 export const patchRoutes = [
   route('POST', '/api/sandboxes/checkpoints/:checkpointId/patches', {

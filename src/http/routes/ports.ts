@@ -5,7 +5,7 @@ import { portPathOf } from '../server/port-path.ts'
 import { openTunnel } from '../server/port-tunnel.ts'
 import { routesOf, wakingErrors } from '../server/route.ts'
 
-const route = routesOf('Processes and ports')
+const route = routesOf('Processes and ports', 'sandbox:exec')
 
 const errors = [...wakingErrors, 'nothing_listening', 'forbidden'] as const
 /** A tunnel, and a request whose answer is the client's own: no client may send those (https://fetch.spec.whatwg.org/#forbidden-method). */

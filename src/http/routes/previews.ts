@@ -8,7 +8,7 @@ import { previewAuthOf } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const route = routesOf('Previews')
+const route = routesOf('Previews', 'preview')
 
 export const previewRoutes = [
   route('POST', '/api/sandboxes/:id/preview', {

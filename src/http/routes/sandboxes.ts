@@ -3,6 +3,7 @@ import { common, sandboxes as wire } from '../../protocol/http/index.ts'
 import { assertInput, maxAgeSecondsOf, type Sandbox, type StartedSandbox } from '../../sandbox/index.ts'
 import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
+import { assertScope } from '../server/scopes.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
 import { nextPageHeader, pageAnswer, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
@@ -10,7 +11,7 @@ import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { mountedBody } from './volumes.ts'
 
-const route = routesOf('Sandboxes')
+const route = routesOf('Sandboxes', 'sandbox')
 type CreateBody = z.output<typeof wire.createSandbox>
 
 const notBuiltFields = ['secretStore', 'webhooks'] as const
@@ -20,6 +21,7 @@ const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unav
 export const sandboxRoutes = [
   route('POST', '/api/sandboxes', {
     id: 'createSandbox',
+    naming: 'made',
     lenient: true,
     summary: 'Start a sandbox from an image',
     description:
@@ -48,6 +50,8 @@ export const sandboxRoutes = [
       const input = inputOf(body)
       const source = sourceOf(body)
       if (source !== undefined) {
+        // A build is an image of the organisation.
+        if ('image' in source) assertScope(call.request.caller, 'image')
         const start = async (options: BuildOptions) =>
           startResult(await deps.images.startSandbox(orgId, source, input, options), deps.config)
         if (wantsStream(call)) return await streamBuild(call, start)
@@ -72,11 +76,11 @@ export const sandboxRoutes = [
         headers: nextPageHeader,
       },
     },
-    async handle({ orgId, query, deps }) {
+    async handle({ orgId, query, deps, request }) {
       const { status, name, limit = 1000, cursor } = query
       const page = await deps.sandboxes.list(orgId, {
         limit,
-        ...defined({ status, name, cursor }),
+        ...defined({ status, name, cursor, reach: request.caller?.reach }),
         ...filtersOf(query),
       })
       return pageAnswer(page, (item) => sandboxBody(item, deps))
@@ -125,6 +129,7 @@ export const sandboxRoutes = [
   }),
   route('PATCH', '/api/sandboxes/:id', {
     id: 'updateSandbox',
+    naming: 'kept',
     summary: 'Change the name of a sandbox, and what ends it',
     description:
       'What is left out stays. `timeout` and `onIdle` restart the idle clock. A `maxAgeSeconds` that is over already is refused.',
@@ -180,7 +185,9 @@ export const sandboxRoutes = [
     tag: 'Tags',
     summary: 'List the tag keys in use',
     answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
-    answer: async ({ orgId, deps }) => ({ keys: await deps.sandboxes.tagKeys(orgId) }),
+    answer: async ({ orgId, deps, request }) => ({
+      keys: await deps.sandboxes.tagKeys(orgId, request.caller?.reach),
+    }),
   }),
 ]
 

@@ -4,7 +4,7 @@ import type { Sandbox } from '../../sandbox/index.ts'
 import type { HttpConfig } from '../server/config.ts'
 import { routesOf, wakingErrors } from '../server/route.ts'
 
-const route = routesOf('Scaling')
+const route = routesOf('Scaling', 'sandbox')
 
 const sizeErrors = [...wakingErrors, 'scaling_locked', 'oom_floor'] as const
 

@@ -5,7 +5,7 @@ import { noContent, routesOf } from '../server/route.ts'
 import { eventStreamCaps } from '../server/streams.ts'
 import { defined } from '../../lib/defined.ts'
 
-const route = routesOf('Sessions')
+const route = routesOf('Sessions', 'session')
 const streamExample = 'retry: 3000\n\nid: 1\ndata: {"type":"ready","harness":"pi","version":"1"}\n\n'
 
 export const sessionEventRoutes = [

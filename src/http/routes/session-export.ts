@@ -16,7 +16,7 @@ const partBytes = 64 * 1024
 /** Parts of all exports together between two yields. */
 const parts = new FairYield(8)
 
-const route = routesOf('Sessions')
+const route = routesOf('Sessions', 'session')
 
 export const sessionExportRoutes = [
   route('GET', '/v1/sessions/:sessionId/export', {

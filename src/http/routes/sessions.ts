@@ -10,11 +10,12 @@ import { sessionAnswer, sessionTexts } from '../server/session-view.ts'
 import { milliseconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const route = routesOf('Sessions')
+const route = routesOf('Sessions', 'session')
 
 export const sessionRoutes = [
   route('POST', '/v1/sessions', {
     id: 'createSession',
+    naming: 'made',
     summary: 'Create a session: an agent starts on the prompt in a sandbox of its own',
     description:
       'Answers before the sandbox has booted; follow the event stream. With `image` it waits for the build of an image that is not there. Of ' +
@@ -46,9 +47,9 @@ export const sessionRoutes = [
     description: 'A page of a search may hold less than `limit`, even nothing, and still have a `nextCursor`.',
     query: wire.listSessionsQuery,
     answers: { 200: { description: 'One page', body: wire.sessionList } },
-    async handle({ orgId, query, reply, deps }) {
+    async handle({ orgId, query, request, reply, deps }) {
       const { user_id: userId, search, limit, cursor } = query
-      const wanted = defined({ userId, search, limit, cursor })
+      const wanted = defined({ userId, search, limit, cursor, reach: request.caller?.reach })
       const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: taken(reply.raw) })
       return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
     },
@@ -120,6 +121,7 @@ export const sessionRoutes = [
   }),
   route('POST', '/v1/sessions/:sessionId/fork', {
     id: 'forkSession',
+    naming: 'made',
     summary: 'Fork a session: a new one continues from its current state',
     description:
       'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +

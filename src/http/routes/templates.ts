@@ -9,7 +9,7 @@ import { seconds } from '../server/time.ts'
 import { buildErrors } from './images.ts'
 import { sendList } from '../server/json-list.ts'
 
-const route = routesOf('Templates')
+const route = routesOf('Templates', 'image')
 
 /** A template is an image with a name. The SDK asks for it below the URL that it is given, with and without `/api`. */
 export const templateRoutes = (['/api', ''] as const).flatMap(routesBelow)
@@ -19,6 +19,7 @@ function routesBelow(prefix: '/api' | ''): Route[] {
   return [
     route('POST', `${prefix}/templates`, {
       id: `createTemplate${suffix}`,
+      naming: 'kept',
       lenient: true,
       summary: 'Build an image from a Dockerfile',
       description:

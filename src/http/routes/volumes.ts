@@ -5,11 +5,12 @@ import type { CheckpointVolume, MountedVolume, Volume, VolumeDetails, VolumeSnap
 import { routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 
-const route = routesOf('Volumes')
+const route = routesOf('Volumes', 'volume')
 
 export const volumeRoutes = [
   route('POST', '/api/volumes', {
     id: 'createVolume',
+    naming: 'kept',
     summary: 'Make a volume: a folder with a size of its own that outlives sandboxes',
     description: 'Empty, or with `from` a clone of a volume or snapshot, which takes the same time whatever it holds.',
     body: wire.createVolume,
@@ -26,7 +27,11 @@ export const volumeRoutes = [
     id: 'listVolumes',
     summary: 'List volumes',
     answers: { 200: { description: 'By name', body: z.array(wire.volume) } },
-    answer: async ({ orgId, deps }) => (await deps.sandboxes.volumes.list(orgId)).map(volumeBody),
+    async answer({ orgId, deps, request }) {
+      const { namePrefix = '' } = request.caller?.reach ?? {}
+      const volumes = await deps.sandboxes.volumes.list(orgId)
+      return volumes.filter(({ name }) => name.startsWith(namePrefix)).map(volumeBody)
+    },
   }),
   route('GET', '/api/volumes/:name', {
     id: 'getVolume',

@@ -14,7 +14,10 @@ import { hashOf, Idempotency } from './idempotency.ts'
 import { JsonText } from './json-text.ts'
 import type { Metrics } from './metrics.ts'
 import { dropWhenStalled } from './least-rate.ts'
+import { LiveCalls } from './live-calls.ts'
 import { withIds } from './names.ts'
+import { withinReach } from './reach.ts'
+import { assertRoute } from './scopes.ts'
 import { taken } from './taken.ts'
 import type { OpenApi } from './openapi.ts'
 import { portPathOf, routedUrl } from './port-path.ts'
@@ -26,7 +29,6 @@ import { checkLargeBody, schemaOf, validateWithZod } from './validation.ts'
 import { common } from '../../protocol/http/index.ts'
 import { lingerOnClose } from '../../lib/linger.ts'
 import { defined } from '../../lib/defined.ts'
-import { TokenBuckets } from '../../lib/token-bucket.ts'
 
 /** Bounds one message of a WebSocket client. */
 const messageBytesMax = 8 * 1024 * 1024
@@ -73,8 +75,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     },
   })
   const idempotency = new Idempotency(deps.idempotency)
-  const buckets = new TokenBuckets({ perSecond: limits.requestsPerSecond, burst: limits.requestBurst })
-  const authentication = new Authentication(deps, buckets)
+  const rate = { perSecond: limits.requestsPerSecond, burst: limits.requestBurst }
+  const authentication = new Authentication(deps, rate)
+  const liveCalls = new LiveCalls(deps.organisations)
+  app.addHook('onClose', async () => liveCalls[Symbol.dispose]())
 
   registerBodies(app, limits)
   validateWithZod(app)
@@ -138,9 +142,11 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       schema: schemaOf(route),
       config: { body, takesManifest: bodyLimit === 'manifestBytesMax', takesList },
       ...defined({ bodyLimit: bodyLimit && limits[bodyLimit] }),
-      onRequest: async (request) => {
+      onRequest: async (request, reply) => {
         const caller = await authentication.admit(request, route)
         if (caller !== undefined) request.caller = caller
+        assertRoute(caller, route)
+        if (caller !== undefined) countLive(liveCalls, caller, request, reply)
         // Without this error the plugin would open and close a WebSocket.
         if (request.ws && route.upgrade === undefined) {
           throw new ServiceError('invalid_request', 'this address takes no WebSockets')
@@ -155,7 +161,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       },
       preHandler: async (request, reply) => {
         request.body = await checkLargeBody(route, request.body)
-        const upgrade = async () => await route.upgrade?.(await withIds(callOf(options, request, reply)))
+        const upgrade = async () => await route.upgrade?.(await readyCall(route, callOf(options, request, reply)))
         if (request.ws) request.takeSocket = await acting(actingOf(request.caller), upgrade)
       },
       handler: async (request, reply) => {
@@ -175,6 +181,13 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
+/** A WebSocket outlives its reply. */
+function countLive(calls: LiveCalls, caller: Caller, { raw, ws }: FastifyRequest, reply: FastifyReply): void {
+  const close = calls.open(caller, raw.socket)
+  const ends: EventEmitter = ws ? raw.socket : reply.raw
+  ends.once('close', close)
+}
+
 /** Fastify has validated params, query and body with the schemas of the route. */
 function callOf(
   { deps, limits, streams, metrics, openapi }: AppOptions,
@@ -187,18 +200,25 @@ function callOf(
   return { orgId, params, query, body, creation: undefined, request, reply, deps, limits, streams, metrics, openapi }
 }
 
+/** With ids for names, and what the key reaches. */
+async function readyCall(route: Route, call: Call): Promise<Call> {
+  return await withinReach(route, await withIds(call), call)
+}
+
 /** Runs the handler, once per `Idempotency-Key` on routes that create. */
 async function run(route: Route, call: Call, idempotency: Idempotency): Promise<Answer | undefined> {
   const { request, reply, deps, orgId } = call
   const key = request.headers['idempotency-key']
   if (!route.creates || typeof key !== 'string' || request.caller === undefined) {
-    return await route.handle(await withIds(call))
+    return await route.handle(await readyCall(route, call))
   }
+  const keptFor = request.caller.isOperator === true ? deps.organisations.default().id : orgId
   const hash = request.hash ?? (await hashOf(request, Buffer.alloc(0)))
   return await idempotency.once(
-    { orgId, key, caller: request.caller, hash },
+    { orgId: keptFor, key, caller: request.caller, hash },
     {
-      run: async (creation) => (await route.handle(await withIds({ ...call, creation }))) ?? { statusCode: 204 },
+      run: async (creation) =>
+        (await route.handle(await readyCall(route, { ...call, creation }))) ?? { statusCode: 204 },
       reserve: () => route.reserve?.(call),
       release: (id) => deps.sandboxes.release(id),
       failed: (error) => errorAnswer(error, pathOf(request)),

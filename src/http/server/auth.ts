@@ -2,21 +2,36 @@ import type { FastifyRequest } from 'fastify'
 import { isServiceError, ServiceError } from '../../errors.ts'
 import type { Acting } from '../../events/index.ts'
 import { defined } from '../../lib/defined.ts'
-import type { Organisation, OrganisationStore } from '../../organisation/index.ts'
+import type { Keys, KnownKey, Operator, Organisation, Organisations } from '../../organisation/index.ts'
+import type { Scope } from '../../organisation/scopes.ts'
+import type { KeyReach } from '../../lib/key-reach.ts'
 import { sha256 } from '../../lib/secret.ts'
-import type { TokenBuckets } from '../../lib/token-bucket.ts'
+import { TokenBuckets } from '../../lib/token-bucket.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { Route } from './route.ts'
 
-/** Lifetime of a cached key; a revoked key works until then. */
-const cacheMs = 10_000
-const cachedKeysMax = 1000
 const keyLengthMax = 512
+/** A bucket of an organisation holds its requests of so many seconds. */
+const burstSeconds = 2
+
+interface Rate {
+  perSecond: number
+  burst: number
+}
 
 export interface Caller {
   organisation: Pick<Organisation, 'id'> & Partial<Organisation>
   /** Absent for a token. */
   keyId?: string
+  /** Of the operator: it acts for no organisation. */
+  isOperator?: boolean
+  /** The key; absent for a token and the operator. */
+  key?: KnownKey
+  /** What the key may do; absent: all. */
+  scopes?: readonly Scope[]
+  keyExpiresAt?: Date
+  /** Of a key with a name prefix. */
+  reach?: KeyReach
   /** The key, or the token of a session, as sent. It must not be kept or logged. */
   apiKey: string
   /** Present for a token: its session, and its end. */
@@ -24,36 +39,39 @@ export interface Caller {
   expiresAt?: Date
 }
 
-type KeyOwner = Organisation & { keyId: string }
-
 interface AuthenticationDeps {
-  organisations: OrganisationStore
+  organisations: Pick<Organisations, 'find' | 'limitsOf' | 'assertActive'>
+  keys: Pick<Keys, 'cached' | 'find' | 'touch'>
+  operator: Pick<Operator, 'owns'>
   sessions: Pick<SessionService, 'access'>
 }
 
 /** Who acts in a request: a signed URL has no owner. */
 export function actingOf(caller: Caller | undefined): Acting {
   if (caller === undefined) return { actor: { type: 'server' }, cause: 'signed_url' }
-  const { sessionId, keyId } = caller
+  const { sessionId, keyId, isOperator, organisation } = caller
+  if (isOperator === true) return { actor: { type: 'operator' }, cause: 'request' }
   const actor =
     sessionId === undefined
       ? { type: 'key' as const, ...defined({ id: keyId }) }
       : { type: 'token' as const, id: sessionId }
-  return { actor, cause: 'request' }
+  return { actor, cause: 'request', orgId: organisation.id }
 }
 
 /** Finds the caller of a request and applies the rate limit: per known key or token, else per remote address. */
 export class Authentication {
   readonly #deps: AuthenticationDeps
+  /** Of addresses and tokens, and the highest of a key. */
+  readonly #rate: Rate
   readonly #buckets: TokenBuckets
-  readonly #cache = new Map<string, { organisation: KeyOwner; untilMs: number }>()
 
-  constructor(deps: AuthenticationDeps, buckets: TokenBuckets) {
+  constructor(deps: AuthenticationDeps, rate: Rate) {
     this.#deps = deps
-    this.#buckets = buckets
+    this.#rate = rate
+    this.#buckets = new TokenBuckets(rate)
   }
 
-  /** Throws `unauthorized` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
+  /** Throws `unauthorized`, `organisation_suspended` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
   async admit(
     request: FastifyRequest,
     { auth, token: use }: Pick<Route, 'auth' | 'token'>,
@@ -74,9 +92,36 @@ export class Authentication {
       )
     }
     const keyHash = sha256(apiKey)
-    const organisation = this.#cached(keyHash) ?? (await this.#lookUp(keyHash, request))
-    this.#limit(`key:${keyHash}`)
-    return { organisation, apiKey, keyId: organisation.keyId }
+    if (auth === 'operator' || auth === 'key_or_operator') {
+      const operator = this.#admitOperator(keyHash, apiKey)
+      if (operator !== undefined) return operator
+      if (auth === 'operator') {
+        this.limitAddress(request)
+        throw new ServiceError('forbidden', 'this call is of the operator: send the operator key')
+      }
+    }
+    const key = this.#deps.keys.cached(keyHash) ?? (await this.#lookUp(keyHash, request))
+    this.#limitKey(`key:${keyHash}`, key.orgId)
+    const { organisations, keys } = this.#deps
+    organisations.assertActive(key.orgId)
+    keys.touch(key.id)
+    const organisation = organisations.find(key.orgId) ?? { id: key.orgId }
+    const reach = key.namePrefix === undefined ? undefined : { namePrefix: key.namePrefix, keyId: key.id }
+    return {
+      organisation,
+      apiKey,
+      key,
+      keyId: key.id,
+      ...defined({ scopes: key.scopes, keyExpiresAt: key.expiresAt, reach }),
+    }
+  }
+
+  #admitOperator(keyHash: string, apiKey: string): Caller | undefined {
+    if (this.#deps.operator.owns(keyHash)) {
+      this.#limit(`operator:${keyHash}`)
+      return { organisation: { id: '' }, apiKey, isOperator: true }
+    }
+    return undefined
   }
 
   limitAddress(request: FastifyRequest): void {
@@ -93,6 +138,8 @@ export class Authentication {
     this.#limit(`token:${sha256(token)}`)
     try {
       const { orgId, expiresAt } = await this.#deps.sessions.access(token, sessionId, use)
+      this.#limitOrganisation(orgId)
+      this.#deps.organisations.assertActive(orgId)
       return { organisation: { id: orgId }, apiKey: token, sessionId, expiresAt }
     } catch (error) {
       if (isServiceError(error, 'unauthorized')) this.limitAddress(request)
@@ -100,28 +147,35 @@ export class Authentication {
     }
   }
 
-  #limit(name: string): void {
-    const waitMs = this.#buckets.take(name)
-    if (waitMs === 0) return
-    throw new ServiceError('rate_limited', 'too many requests', { details: { retryAfterSeconds: waitMs / 1000 } })
+  /** The key first, so that the requests that it is refused are not charged to its organisation, whose other keys go on. */
+  #limitKey(name: string, orgId: string): void {
+    const { requestsPerSecondPerKey } = this.#deps.organisations.limitsOf(orgId)
+    const own = { perSecond: requestsPerSecondPerKey, burst: burstSeconds * requestsPerSecondPerKey }
+    this.#limit(name, own.perSecond < this.#rate.perSecond ? own : this.#rate)
+    this.#limitOrganisation(orgId)
   }
 
-  #cached(keyHash: string): KeyOwner | undefined {
-    const entry = this.#cache.get(keyHash)
-    if (entry === undefined) return undefined
-    if (entry.untilMs > Date.now()) return entry.organisation
-    this.#cache.delete(keyHash)
-    return undefined
+  #limitOrganisation(orgId: string): void {
+    const { requestsPerSecond: perSecond } = this.#deps.organisations.limitsOf(orgId)
+    this.#limit(
+      `organisation:${orgId}`,
+      { perSecond, burst: burstSeconds * perSecond },
+      'too many requests of the organisation',
+    )
+  }
+
+  #limit(name: string, rate?: Rate, message = 'too many requests'): void {
+    const waitMs = this.#buckets.take(name, rate)
+    if (waitMs === 0) return
+    throw new ServiceError('rate_limited', message, { details: { retryAfterSeconds: waitMs / 1000 } })
   }
 
   /** Limits the address first, so that guessing keys does not load the store. */
-  async #lookUp(keyHash: string, request: FastifyRequest): Promise<KeyOwner> {
+  async #lookUp(keyHash: string, request: FastifyRequest): Promise<KnownKey> {
     this.limitAddress(request)
-    const organisation = await this.#deps.organisations.organisationByKey(keyHash)
-    if (organisation === undefined) throw new ServiceError('unauthorized', 'the API key is not known')
-    if (this.#cache.size >= cachedKeysMax) this.#cache.clear()
-    this.#cache.set(keyHash, { organisation, untilMs: Date.now() + cacheMs })
-    return organisation
+    const key = await this.#deps.keys.find(keyHash)
+    if (key === undefined) throw new ServiceError('unauthorized', 'the API key is not known')
+    return key
   }
 }
 

@@ -4,12 +4,14 @@ import type { ServerResponse } from 'node:http'
 import { test, type TestContext } from 'node:test'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import { silentLog } from '../../lib/log.ts'
+import { defaultOrganisationLimits } from '../../organisation/index.ts'
 import { streamBuild } from './build-stream.ts'
 import { defaultHttpLimits } from './config.ts'
 import { Streams } from './streams.ts'
 import { unreadAnswer } from './testing/unread-answer.ts'
 
 const limits = { ...defaultHttpLimits, streamStallMs: 100, eventStreamsPerOrganisationMax: 1 }
+const organisations = { limitsOf: () => defaultOrganisationLimits }
 /** More than the buffers of two sockets of the kernel take. */
 const outputs = Array.from({ length: 40 }, () => 'x'.repeat(2 ** 20))
 
@@ -20,7 +22,7 @@ async function ask(t: TestContext, streams: Streams, work: Work) {
   const { promise: answered, resolve } = Promise.withResolvers<ServerResponse>()
   const client = await unreadAnswer(t, (response) => {
     const reply = { raw: response, hijack: () => undefined, getHeaders: () => ({}) }
-    const call = { reply, streams, deps: { log: silentLog }, limits, orgId: 'org_slow' }
+    const call = { reply, streams, deps: { log: silentLog, organisations }, limits, orgId: 'org_slow' }
     void streamBuild(call as unknown as Parameters<typeof streamBuild>[0], work).then(() => resolve(response))
   })
   return { client, response: await answered }

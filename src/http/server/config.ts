@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream'
 import type { LogStreams } from '../../events/index.ts'
 import type { Log } from '../../lib/log.ts'
 import type { ImageService } from '../../image/index.ts'
-import type { OrganisationStore } from '../../organisation/index.ts'
+import type { Keys, Operator, Organisations } from '../../organisation/index.ts'
 import type { DiskReport, PreviewTarget, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
@@ -64,7 +64,9 @@ export interface HttpDeps {
   sandboxes: SandboxService
   images: ImageService
   sessions: SessionService
-  organisations: OrganisationStore
+  organisations: Organisations
+  keys: Keys
+  operator: Operator
   idempotency: IdempotencyPort
   events: Pick<LogStreams, 'page' | 'follow'>
   preview: PreviewPort

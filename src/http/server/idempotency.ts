@@ -27,7 +27,7 @@ export interface IdempotentRequest {
   orgId: string
   /** The header `Idempotency-Key`. */
   key: string
-  caller: Pick<Caller, 'apiKey' | 'sessionId'>
+  caller: Pick<Caller, 'apiKey' | 'sessionId' | 'isOperator'>
   /** See `hashOf`. */
   hash: string
 }
@@ -82,8 +82,9 @@ export class Idempotency {
     if (!keyPattern.test(request.key)) {
       throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
     }
-    // A key of a client has no space, so keys of the organisation and of its sessions do not collide.
-    const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
+    // A key of a client has no space, so keys of the organisation, of its sessions and of the operator do not collide.
+    const owner = caller.isOperator === true ? 'operator' : caller.sessionId
+    const key = owner === undefined ? request.key : `${owner} ${request.key}`
     const name = `${orgId} ${key}`
     const running = this.#running.get(name)
     if (running === request.hash) {

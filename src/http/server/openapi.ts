@@ -47,7 +47,7 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
     openapi: '3.1.0',
     info: { title: 'Atoll', version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
     servers: [{ url: '/' }],
-    security: keyOnly,
+    security: keyOnly([]),
     paths,
     components: {
       schemas: sorted(components.schemas),
@@ -86,13 +86,21 @@ function operation(route: Route, components: Components): SchemaObject {
   }
 }
 
-/** Security of operations that do not say otherwise. */
-const keyOnly = [{ apiKey: [] }, { bearer: [] }]
+function takesKey(auth: Route['auth']): boolean {
+  return auth !== 'none' && auth !== 'probe' && auth !== 'signed'
+}
 
-function security({ auth, token }: Route): SchemaObject {
+/** A key in a header, which needs these scopes. */
+function keyOnly(scopes: string[]): SchemaObject[] {
+  return [{ apiKey: scopes }, { bearer: scopes }]
+}
+
+function security({ auth, token, scope }: Route): SchemaObject {
+  if (!takesKey(auth)) return { security: [] }
+  const scopes = scope === 'any' ? [] : [scope]
+  const inQuery = auth === 'key_or_query' ? [{ apiKeyInQuery: scopes }] : []
   const session = token === undefined ? [] : [{ sessionToken: [] }]
-  if (auth === 'key') return token === undefined ? {} : { security: [...keyOnly, ...session] }
-  return { security: auth === 'key_or_query' ? [...keyOnly, { apiKeyInQuery: [] }, ...session] : [] }
+  return { security: [...keyOnly(scopes), ...inQuery, ...session] }
 }
 
 const pathParameters: Record<string, [description: string, example: string]> = {
@@ -112,6 +120,8 @@ const pathParameters: Record<string, [description: string, example: string]> = {
   webhookId: ['Id of the webhook', 'whk_9m3x1k8f4z2q7w5c'],
   deliveryId: ['Id of the delivery', 'msg_7w5c9m3x1k8f4z2q'],
   storeId: ['Id of the secret store', 'ss-4z2q7w5c9m3x1k8f'],
+  orgId: ['Id of the organisation', ids.org],
+  keyId: ['Id of the key', ids.key],
   name: ['Name of the resource', 'tools'],
   host: ['Host of a registry', 'ghcr.io'],
   snapshot: ['Name of the snapshot', 'monday'],
@@ -190,10 +200,13 @@ function errorResponse(codes: readonly ErrorCode[], isSession: boolean, componen
 /** Codes that the route names, and those of the checks before its handler. */
 function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   const codes = new Set<ErrorCode>(['invalid_request', ...(route.errors ?? []), 'internal_error'])
-  if (route.auth === 'key' || route.auth === 'key_or_query') codes.add('unauthorized')
+  if (takesKey(route.auth)) {
+    codes.add('unauthorized')
+    // For a key without the scope, and one of a suspended organisation.
+    codes.add('forbidden').add('organisation_suspended')
+  }
   // For an id of another shape, or of another organisation.
   if (route.path.includes(':')) codes.add('not_found')
-  if (route.token === 'steer') codes.add('forbidden')
   if (route.auth !== 'probe') codes.add('rate_limited')
   codes.add('unavailable')
   if (route.body !== undefined) codes.add('too_large')

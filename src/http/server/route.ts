@@ -3,6 +3,7 @@ import type { WebSocket } from 'ws'
 import type { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import type { Creation } from '../../lib/creation.ts'
+import type { Scope } from '../../organisation/scopes.ts'
 import { common } from '../../protocol/http/index.ts'
 import type { Page } from '../../sandbox/index.ts'
 import type { AccessUse } from '../../session/index.ts'
@@ -28,9 +29,19 @@ export interface Route {
   description?: string
   /**
    * `key`: the API key in a header. `key_or_query`: also as `?api_key=`, for clients that cannot set headers.
+   * `operator`: the operator's key alone. `key_or_operator`: either; `caller.isOperator` says which.
    * `signed`: the handler checks a signature. `none`: open to all. `probe`: open and not rate limited.
    */
-  auth: 'key' | 'key_or_query' | 'signed' | 'none' | 'probe'
+  auth: 'key' | 'key_or_query' | 'operator' | 'key_or_operator' | 'signed' | 'none' | 'probe'
+  /** What a key must be allowed. `any`: what each key is. Of a route without a key it says nothing. */
+  scope: Scope | 'any'
+  /**
+   * `body.name` is that of what the route makes or changes, which a key with a name prefix bounds. Without one `made` gets one, `kept` keeps what
+   * it has.
+   */
+  naming?: 'made' | 'kept'
+  /** Shows or changes what the whole organisation has: no key with a name prefix reaches it. */
+  ofAll?: true
   /** Without a key, `?token=` of the session in the path opens the route for this use. */
   token?: AccessUse
   /**
@@ -121,8 +132,16 @@ type Output<Type> = Type extends z.ZodType ? z.output<Type> : undefined
 
 type TypedCall<Path extends string, Query, Body> = Call<PathParams<Path>, Output<Query>, Output<Body>>
 
+/** The scope of a file's routes that say no other; by a noun with verbs, GET and HEAD are `read` and the others `write`. */
+type FileScope = Route['scope'] | 'sandbox' | 'session'
+
+function scopeOf(scope: FileScope, method: Route['method']): Route['scope'] {
+  if (scope !== 'sandbox' && scope !== 'session') return scope
+  return `${scope}:${method === 'GET' || method === 'HEAD' ? 'read' : 'write'}`
+}
+
 /** Makes the `route` function of one section of the reference. It types the handler's call by the path and the schemas. */
-export function routesOf(tag: string) {
+export function routesOf(tag: string, scope: FileScope) {
   return <
     const Path extends string,
     Query extends z.ZodType | undefined = undefined,
@@ -130,11 +149,16 @@ export function routesOf(tag: string) {
   >(
     method: Route['method'],
     path: Path,
-    spec: Omit<Route, 'method' | 'path' | 'tag' | 'auth' | 'query' | 'body' | 'reserve' | 'handle' | 'upgrade'> & {
+    spec: Omit<
+      Route,
+      'method' | 'path' | 'tag' | 'auth' | 'scope' | 'query' | 'body' | 'reserve' | 'handle' | 'upgrade'
+    > & {
       /** Default: that of the file. */
       tag?: string
       /** Default `key`. */
       auth?: Route['auth']
+      /** Default: that of the file. */
+      scope?: Route['scope']
       query?: Query
       body?: Body
       reserve?(call: TypedCall<Path, Query, Body>): string | undefined
@@ -148,7 +172,7 @@ export function routesOf(tag: string) {
     const handle =
       'answer' in spec ? { handle: async (call: never) => answerOf(spec.answers, await spec.answer(call)) } : {}
     // Fastify validates params, query and body with these schemas before it calls the handler.
-    return { method, path, tag, auth: 'key', ...handle, ...spec } as unknown as Route
+    return { method, path, tag, auth: 'key', scope: scopeOf(scope, method), ...handle, ...spec } as unknown as Route
   }
 }
 

@@ -77,10 +77,16 @@ export class Streams {
   }
 }
 
-type Opened = Pick<Call, 'limits' | 'orgId' | 'request'>
+type Opened = Pick<Call, 'limits' | 'orgId' | 'request' | 'deps'>
+
+/** An organisation's own limits narrow those of the installation. */
+function eventStreamsMax({ limits, orgId, deps }: Omit<Opened, 'request'>): number {
+  return Math.min(limits.eventStreamsPerOrganisationMax, deps.organisations.limitsOf(orgId).eventStreamsMax)
+}
 
 /** The narrowest bound first, so that the error names the one that a client can act on. */
-export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: string): StreamCap[] {
+export function eventStreamCaps(call: Opened, sessionId: string): StreamCap[] {
+  const { limits, orgId, request } = call
   const { caller } = request
   // An API key has no cap of its own: its organisation has.
   const token = caller?.sessionId === undefined ? undefined : sha256(caller.apiKey)
@@ -90,8 +96,7 @@ export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: s
       : [{ of: 'this token', key: `events of token ${token}`, max: limits.eventStreamsPerTokenMax }]),
     // The key has `orgId`, since the owner of the session is not checked yet: a stranger must not use up the owner's streams.
     { of: 'the session', key: `events of ${orgId} ${sessionId}`, max: limits.eventStreamsPerSessionMax },
-    { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
-    { of: 'the server', key: 'events', max: limits.eventStreamsMax },
+    ...logStreamCaps(call),
   ]
 }
 
@@ -100,10 +105,10 @@ function socketsKey(orgId: string): string {
 }
 
 /** Bounds streams of the log and of builds together with those of sessions. */
-export function logStreamCaps({ limits, orgId }: Omit<Opened, 'request'>): StreamCap[] {
+export function logStreamCaps(call: Omit<Opened, 'request'>): StreamCap[] {
   return [
-    { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
-    { of: 'the server', key: 'events', max: limits.eventStreamsMax },
+    { of: 'the organisation', key: `events of ${call.orgId}`, max: eventStreamsMax(call) },
+    { of: 'the server', key: 'events', max: call.limits.eventStreamsMax },
   ]
 }
 
@@ -116,11 +121,12 @@ export function watchCaps(call: Opened, sandboxId: string): StreamCap[] {
 }
 
 /** Bounds WebSockets to commands and terminals together. */
-export function socketCaps({ limits, orgId }: Opened, sandboxId: string): StreamCap[] {
+export function socketCaps({ limits, orgId, deps }: Opened, sandboxId: string): StreamCap[] {
+  const ofOrganisation = Math.min(limits.socketsPerOrganisationMax, deps.organisations.limitsOf(orgId).socketsMax)
   return [
     // The key has `orgId`, since the owner of the sandbox is not checked yet: a stranger must not use up the owner's sockets.
     { of: 'the sandbox', key: `sockets of ${orgId} ${sandboxId}`, max: limits.socketsPerSandboxMax },
-    { of: 'the organisation', key: socketsKey(orgId), max: limits.socketsPerOrganisationMax },
+    { of: 'the organisation', key: socketsKey(orgId), max: ofOrganisation },
   ]
 }
 

@@ -88,6 +88,11 @@ export class BuildLogs {
     await rm(this.#folder(of), { recursive: true, force: true })
   }
 
+  /** Removes the logs of ended builds of an organisation. */
+  async removeAll(orgId: string): Promise<void> {
+    await rm(`${this.#dir}/ended/${orgId}`, { recursive: true, force: true })
+  }
+
   /** Removes the logs of builds under way but those with these keys. */
   async keepRunning(keys: ReadonlySet<string>): Promise<void> {
     for (const key of await namesIn(`${this.#dir}/running`)) if (!keys.has(key)) await this.remove({ key })

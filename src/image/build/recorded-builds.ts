@@ -104,6 +104,13 @@ export class RecordedBuilds {
     await this.waitForEnd(imageId)
   }
 
+  /** Likewise, of all images of an organisation. */
+  async cancelAll(orgId: string, reason: ServiceError): Promise<void> {
+    const waits = [...this.#waits.values()].filter((wait) => wait.orgId === orgId)
+    for (const { cancel } of waits) cancel.abort(reason)
+    await Promise.all(waits.map(({ over }) => over.promise))
+  }
+
   /** Follows a build to its end. */
   async watch(image: Image, follower: Follower): Promise<void> {
     await this.#builds.watch(keyOf(image), follower)

@@ -122,19 +122,43 @@ test('semaphore: callers of a key are admitted in order, and hold up no other ke
   assert.equal(admitted.length, 4, 'the third still holds its permit')
 })
 
-test('semaphore: callers of different keys are admitted in order of arrival', async () => {
-  const semaphore = new Semaphore({ permits: 1 })
-  let release = await semaphore.acquire({ key: 'a' })
+async function admittedOf(semaphore: Semaphore, keys: readonly string[]): Promise<string[]> {
+  let release = await semaphore.acquire({ key: keys[0] ?? '' })
   const admitted: string[] = []
-  const calls = ['b', 'a', 'c'].map(async (key) => {
-    release = await semaphore.acquire({ key })
+  const calls = keys.slice(1).map(async (key) => {
+    const mine = await semaphore.acquire({ key })
     admitted.push(key)
+    release = mine
   })
-  for (const call of calls) {
+  while (admitted.length < calls.length) {
     release()
-    await call
+    await tick()
   }
-  assert.deepEqual(admitted, ['b', 'a', 'c'])
+  await Promise.all(calls)
+  return admitted
+}
+
+test('semaphore: keys are served in turn, however many callers one of them has', async () => {
+  const admitted = await admittedOf(new Semaphore({ permits: 1 }), ['a', 'a', 'a', 'a', 'a', 'b', 'b', 'c'])
+  assert.deepEqual(admitted, ['b', 'c', 'a', 'b', 'a', 'a', 'a'])
+})
+
+test('semaphore: a key is served by its share', async () => {
+  const shareOf = (key: string) => (key === 'twice' ? 2 : 1)
+  const keys = ['once', ...Array<string>(30).fill('once'), ...Array<string>(30).fill('twice')]
+  const admitted = await admittedOf(new Semaphore({ permits: 1, shareOf }), keys)
+  const ofTwice = admitted.slice(0, 30).filter((key) => key === 'twice').length
+  assert.ok(ofTwice >= 19 && ofTwice <= 21, `${ofTwice} of 30`)
+})
+
+test('semaphore: a free permit goes to the key that holds the fewest', async () => {
+  const semaphore = new Semaphore({ permits: 3 })
+  const releases = await Promise.all(['a', 'a', 'b'].map((key) => semaphore.acquire({ key })))
+  const admitted: string[] = []
+  for (const key of ['a', 'a', 'b']) void semaphore.acquire({ key }).then(() => admitted.push(key))
+  releases[2]?.()
+  await tick()
+  assert.deepEqual(admitted, ['b'])
 })
 
 test('semaphore: a weight above the share of a key takes all of the share', () => {

@@ -3,6 +3,8 @@ export interface SemaphoreOptions {
   permits?: number
   /** Most for one key. Default: no bound. */
   permitsPerKey?: number
+  /** The weight of a key against others, such as that of an organisation. Default: all weigh the same. */
+  shareOf?: (key: string) => number
 }
 
 export interface AcquireOptions {
@@ -25,8 +27,10 @@ interface Waiter {
 }
 
 /**
- * A counting semaphore with keys and weights. Callers of one key are served in order of arrival. Callers of different keys are
- * served in order of arrival too, but a key that has reached its own bound holds up no other key. A key without users costs nothing.
+ * A counting semaphore with keys and weights. Callers of one key are served in order of arrival. Between keys a free permit goes to the one
+ * that holds the fewest for its share, and between equal ones to the one that was served least (start-time fair queueing: Goyal, Vin and
+ * Cheng, 1996). So a key with a thousand callers delays the first caller of another by one permit, and a key that has reached its own bound
+ * holds up no other key. A key without users costs nothing.
  *
  * It is our own because the libraries lack a part: `async-mutex` has weights but neither keys nor abort signals, `p-queue` and
  * `p-limit` have neither keys nor permits that outlive a function.
@@ -34,15 +38,21 @@ interface Waiter {
 export class Semaphore {
   readonly #permits: number
   readonly #permitsPerKey: number
+  readonly #shareOf: (key: string) => number
   #taken = 0
+  /** The service that the key had when it was served last: where a key begins that comes now. */
+  #served = 0
+  /** The service that each key with users has had, in permits for its share. */
+  readonly #servedTo = new Map<string, number>()
   #arrivals = 0
   readonly #takenBy = new Map<string, number>()
   readonly #waiting = new Map<string, Waiter[]>()
   readonly #users = new Map<string, number>()
 
-  constructor({ permits = Infinity, permitsPerKey = Infinity }: SemaphoreOptions) {
+  constructor({ permits = Infinity, permitsPerKey = Infinity, shareOf = () => 1 }: SemaphoreOptions) {
     this.#permits = permits
     this.#permitsPerKey = permitsPerKey
+    this.#shareOf = shareOf
   }
 
   /** Runs `work` with a permit. */
@@ -82,13 +92,15 @@ export class Semaphore {
     this.#taken += charged
     count(this.#takenBy, key, charged)
     count(this.#users, key, 1)
+    this.#served = this.#serviceOf(key)
+    this.#servedTo.set(key, this.#served + charged / this.#shareOf(key))
     let isHeld = true
     return () => {
       if (!isHeld) return
       isHeld = false
       this.#taken -= charged
       count(this.#takenBy, key, -charged)
-      count(this.#users, key, -1)
+      this.#leave(key)
       this.#admitWaiters(key)
     }
   }
@@ -129,17 +141,29 @@ export class Semaphore {
     }
   }
 
-  /** The earliest caller that is first of its key and whose permits are free. */
+  /** Of the callers that are first of their keys and whose permits are free, the one whose key is served next. */
   #nextWaiter(releasedKey: string): Waiter | undefined {
     // Without a common bound a permit of one key is of no use to another.
     const keys = this.#permits === Infinity ? [releasedKey] : this.#waiting.keys()
-    let next: Waiter | undefined
+    let next: { waiter: Waiter; order: readonly number[] } | undefined
     for (const key of keys) {
       const waiter = this.#waiting.get(key)?.[0]
       if (waiter === undefined || !this.#fits(key, waiter.weight)) continue
-      if (next === undefined || waiter.arrival < next.arrival) next = waiter
+      const held = (this.#takenBy.get(key) ?? 0) / this.#shareOf(key)
+      const order = [held, this.#serviceOf(key), waiter.arrival]
+      if (next === undefined || isBefore(order, next.order)) next = { waiter, order }
     }
-    return next
+    return next?.waiter
+  }
+
+  /** A key that was away gets nothing for that time. */
+  #serviceOf(key: string): number {
+    return Math.max(this.#served, this.#servedTo.get(key) ?? 0)
+  }
+
+  #leave(key: string): void {
+    count(this.#users, key, -1)
+    if (!this.#users.has(key)) this.#servedTo.delete(key)
   }
 
   #fits(key: string, weight: number): boolean {
@@ -152,8 +176,13 @@ export class Semaphore {
     const queue = this.#waiting.get(waiter.key) ?? []
     queue.splice(queue.indexOf(waiter), 1)
     if (queue.length === 0) this.#waiting.delete(waiter.key)
-    count(this.#users, waiter.key, -1)
+    this.#leave(waiter.key)
   }
+}
+
+function isBefore(order: readonly number[], other: readonly number[]): boolean {
+  const index = order.findIndex((value, position) => value !== other[position])
+  return index >= 0 && (order[index] ?? 0) < (other[index] ?? 0)
 }
 
 function count(counts: Map<string, number>, key: string, step: number): void {

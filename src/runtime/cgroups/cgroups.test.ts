@@ -34,6 +34,33 @@ test('a memory limit: less than a group of version 2 holds and the kernel cannot
   await new Cgroups([new CgroupV1(`${folder}/one`)]).assertMemoryFits('/a', 1)
 })
 
+test('weights: a group has one in each file that its hierarchies have, within the bounds of that file', async (t) => {
+  const folder = await makeTree(t, {
+    'cpu,cpuacct/a/cpu.shares': '',
+    'cpu,cpuacct/b/cpu.shares': '',
+    'blkio/a/blkio.bfq.weight': '',
+    'blkio/b/blkio.bfq.weight': '',
+    'unified/a/cpu.weight': '',
+    'unified/a/io.weight': '',
+  })
+  const first = new Cgroups([new CgroupV1(`${folder}/cpu,cpuacct`), new CgroupV1(`${folder}/blkio`)])
+  const second = new Cgroups([new CgroupV2(`${folder}/unified`)])
+  const has = async (file: string) => (await readFile(`${folder}/${file}`, 'utf8')).trim()
+  first.setWeight('/a', 250)
+  second.setWeight('/a', 250)
+  assert.deepEqual([first.weight('/a'), second.weight('/a')], [250, 250])
+  assert.equal(await has('cpu,cpuacct/a/cpu.shares'), '256')
+  assert.equal(await has('blkio/a/blkio.bfq.weight'), '25')
+  assert.equal(await has('unified/a/io.weight'), 'default 250')
+  first.setWeight('/b', 1)
+  assert.equal(await has('cpu,cpuacct/b/cpu.shares'), '2')
+  assert.equal(await has('blkio/b/blkio.bfq.weight'), '10')
+  for (const cgroups of [first, second]) {
+    cgroups.setWeight('/ended', 100)
+    assert.equal(cgroups.weight('/ended'), undefined)
+  }
+})
+
 test('process limit: all sandboxes together leave processes to the host, in each version that counts them', async (t) => {
   const folder = await makeTree(t, {
     'pids/cgroup.procs': '',

@@ -67,6 +67,12 @@ export abstract class CgroupHierarchy {
   /** Sets the rates of a group. Does nothing where it can have none. */
   abstract setDiskRates(group: string, bounds: DiskBounds): Promise<void>
 
+  /** The weight of a group among its siblings; undefined where this tree weighs no processors. Reads without yielding. */
+  abstract weight(group: string): number | undefined
+
+  /** Weighs a group for processors and disks, from 1 to 10 000, in the files that this tree has. Writes without yielding. */
+  abstract setWeight(group: string, weight: number): void
+
   /** Lets groups below `root` have processors of their own. False where this tree has none, or does not let us. */
   abstract dividesProcessors(root: string): Promise<boolean>
 
@@ -115,6 +121,15 @@ export abstract class CgroupHierarchy {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false
       throw error
+    }
+  }
+
+  /** Writes a file of a group, if it has it. */
+  protected putNow(group: string, file: string, value: string): void {
+    try {
+      writeFileSync(`${this.path}${group}/${file}`, value, { flag: 'r+' })
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
     }
   }
 

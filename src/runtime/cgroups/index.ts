@@ -111,6 +111,23 @@ export class Cgroups {
     for (const hierarchy of this.#hierarchies) await hierarchy.setDiskRates(group, bounds)
   }
 
+  /** The weight of a group among its siblings, from 1 to 10 000; undefined where none can be set. Reads without yielding. */
+  weight(group: string): number | undefined {
+    return firstOf(this.#hierarchies, (hierarchy) => hierarchy.weight(group))
+  }
+
+  /** Weighs a group for processors and disks. Does nothing for a group that has ended. Writes without yielding. */
+  setWeight(group: string, weight: number): void {
+    for (const hierarchy of this.#hierarchies) hierarchy.setWeight(group, weight)
+  }
+
+  /** Processor time of a group, read without yielding. */
+  cpuUs(group: string): number | undefined {
+    const counts = this.#hierarchies.map((hierarchy) => hierarchy.cpuUs(group) ?? -1)
+    const most = Math.max(-1, ...counts)
+    return most < 0 ? undefined : most
+  }
+
   /** Makes a group where sandboxes see control groups of version 2: CRIU mounts something on it. */
   async makeShown(group: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {
@@ -131,7 +148,7 @@ export class Cgroups {
   /** What a group uses, read without yielding. Undefined when there is no such group, or no hierarchy counts. */
   usage(group: string): GroupUsage | undefined {
     // A group of version 2 beside one of version 1 counts only the processes that were put into it.
-    const cpuUs = Math.max(-1, ...this.#hierarchies.map((hierarchy) => hierarchy.cpuUs(group) ?? -1))
+    const cpuUs = this.cpuUs(group) ?? -1
     const memoryBytes = Math.max(-1, ...this.#hierarchies.map((hierarchy) => hierarchy.usedBytes(group) ?? -1))
     if (cpuUs < 0 || memoryBytes < 0) return undefined
     let processCount = 0

@@ -11,6 +11,9 @@ import type { WorkLimits } from './work-groups.ts'
 /** Fields of `memory.stat`, of a group and those below it: memory that the kernel reclaims before it kills a process. */
 const droppable = ['total_active_file', 'total_inactive_file']
 
+/** A weight of 1000 is the 1024 shares of a new group, which other programs of the host have. */
+const sharesOfWeight = 1.024
+
 /** One or a few controllers of version 1 (cgroup-v1/*.rst). It refuses a memory limit below what processes hold with EBUSY. */
 export class CgroupV1 extends CgroupHierarchy {
   protected readonly oomFile = 'memory.oom_control'
@@ -87,6 +90,20 @@ export class CgroupV1 extends CgroupHierarchy {
     for (const name of rateNames) {
       await writeFile(`${this.path}${group}/${rateFilesInV1[name]}`, `${device} ${rates[name]}`, { flag: 'r+' })
     }
+  }
+
+  weight(group: string): number | undefined {
+    if (!this.#has('cpu')) return undefined
+    const shares = this.numbersIn(group, 'cpu.shares')?.[0]
+    return shares === undefined ? undefined : Math.round(shares / sharesOfWeight)
+  }
+
+  setWeight(group: string, weight: number): void {
+    if (this.#has('cpu')) this.putNow(group, 'cpu.shares', String(Math.max(2, Math.round(weight * sharesOfWeight))))
+    if (!this.#has('blkio')) return
+    const ofDisk = String(Math.min(1000, Math.max(10, Math.round(weight / 10))))
+    this.putNow(group, 'blkio.bfq.weight', ofDisk)
+    this.putNow(group, 'blkio.weight', ofDisk)
   }
 
   /** The OCI runtime gives each group that it makes the memory nodes of its parent. */

@@ -87,6 +87,17 @@ export class CgroupV2 extends CgroupHierarchy {
     await writeFile(`${this.path}${group}/io.max`, lineInV2(bounds), { flag: 'r+' })
   }
 
+  weight(group: string): number | undefined {
+    return this.numbersIn(group, 'cpu.weight')?.[0]
+  }
+
+  setWeight(group: string, weight: number): void {
+    this.putNow(group, 'cpu.weight', String(weight))
+    // The first with the cost model of the kernel, the second with the scheduler BFQ.
+    this.putNow(group, 'io.weight', `default ${weight}`)
+    this.putNow(group, 'io.bfq.weight', `default ${Math.min(1000, Math.max(1, Math.round(weight / 10)))}`)
+  }
+
   async dividesProcessors(root: string): Promise<boolean> {
     return this.#dividesBelow(root, 'cpuset')
   }

@@ -29,6 +29,7 @@ import { Inventory } from './inventory.ts'
 import { Launcher } from './launcher.ts'
 import { LimitFiles } from './limit-files.ts'
 import { Limits } from './limits.ts'
+import { Shares } from './shares.ts'
 import { livenessTimes, type LivenessTimes } from './liveness.ts'
 import { RunningSandboxes } from './running.ts'
 import { MemorySaver } from './save-memory.ts'
@@ -140,7 +141,8 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   const { imageLimits, registries } = context
   const pusher = new ImagePusher({ limits: imageLimits, registries, pool, work, log })
   const limitFiles = new LimitFiles({ names, traits })
-  const limits = new Limits({ lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
+  const shares = new Shares({ names, cgroups, traits, network, inventory })
+  const limits = new Limits({ shares, lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
   const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
   const running = new RunningSandboxes({ ...machine, connections })
   const supervisor = new Supervisor({
@@ -157,7 +159,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   const inPlace = new InPlace({ ...stores, hostd, running, limits, memory, launcher, criu })
   return {
     ...{ cgroups, criu, traits, templates, work, lazy, importer, pusher },
-    ...{ limitFiles, limits, running, supervisor, launcher, memory, firstStart, inPlace, stepMounts },
+    ...{ limitFiles, limits, shares, running, supervisor, launcher, memory, firstStart, inPlace, stepMounts },
   }
 }
 

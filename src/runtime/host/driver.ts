@@ -13,6 +13,7 @@ import type {
   ReconcileReport,
   RuntimeDriver,
   SandboxExit,
+  SandboxShares,
   SandboxSpec,
   SandboxUsage,
   StepMounts,
@@ -329,6 +330,10 @@ class OciDriver implements RuntimeDriver {
 
   async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
     return await usageOf(this.#host(), sandboxId)
+  }
+
+  get shares(): SandboxShares {
+    return this.#host().shares
   }
 
   disk(): DiskReport {

@@ -5,6 +5,7 @@ import { type DiskOwner, diskOf } from '../disk/index.ts'
 import { resourcesOf } from '../oci/container-config.ts'
 import type { LimitFiles } from './limit-files.ts'
 import type { Machine } from './machine.ts'
+import type { Shares } from './shares.ts'
 
 const mebibyte = 1024 * 1024
 /** Memory that `align` leaves above what processes hold, as nobody is told that a limit is too small. */
@@ -12,6 +13,7 @@ const spareFactor = 1.05
 
 interface LimitsOptions extends Pick<Machine, 'lazy' | 'names' | 'runtime' | 'cgroups' | 'traits' | 'pool'> {
   files: LimitFiles
+  shares: Pick<Shares, 'boundsOf'>
 }
 
 /** What sandboxes may use: sets it in the control group, the quota of the disk, and the files that show it inside. */
@@ -24,7 +26,7 @@ export class Limits {
 
   /** Sets the limits of the control group. Throws `conflict` when the processes hold more memory than the limit. */
   async limitProcesses(spec: SandboxSpec): Promise<void> {
-    const { lazy, names, runtime, cgroups, traits } = this.#options
+    const { lazy, names, runtime, cgroups, traits, shares } = this.#options
     // Pages that have not been loaded yet count too.
     await lazy.loaded(spec.id)
     const resources = resourcesOf(spec, traits)
@@ -32,7 +34,8 @@ export class Limits {
     await cgroups.assertMemoryFits(group, resources.memory.limit)
     await runtime.update(spec.id, resources)
     // After `update`, with which runc writes the rates of the start again.
-    if (traits.disk !== undefined) await cgroups.setDiskRates(group, traits.disk)
+    const disk = shares.boundsOf(spec.id)
+    if (disk !== undefined) await cgroups.setDiskRates(group, disk)
     // Last, and not by the runtime, which may change processors before it refuses the memory.
     cgroups.processors?.change(group, spec.cpuCount)
   }
@@ -86,7 +89,7 @@ export class Limits {
 
   /** In what the control group differs from the limits of a sandbox. */
   #wrongInGroup(spec: SandboxSpec): Difference[] {
-    const { cgroups, names, traits } = this.#options
+    const { cgroups, names, traits, shares } = this.#options
     const group = names.cgroup(spec.id)
     const has = cgroups.limits(group)
     const { memory, cpu, pids } = resourcesOf(spec, traits)
@@ -109,8 +112,9 @@ export class Limits {
     if (differences.length === 0) compare('memory', 'bytes with swap', [has.memoryAndSwapBytes], [memory.swap])
     compare('processor time', 'µs', [has.cpuQuotaUs, has.cpuPeriodUs], [cpu.quota, cpu.period])
     compare('processes', '', [has.processes], [pids.limit])
-    if (traits.disk !== undefined) {
-      const { device, rates } = traits.disk
+    const disk = shares.boundsOf(spec.id)
+    if (disk !== undefined) {
+      const { device, rates } = disk
       const inForce = cgroups.diskRates(group, device)
       const words = rateNames.map((name) => inForce?.[name])
       compare(

@@ -3,6 +3,7 @@
  * All names carry the hash of the data directory, so that several servers can run side by side.
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { isDeepStrictEqual } from 'node:util'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, messageOf, type Run } from '../command.ts'
 import { exists } from '../exists.ts'
@@ -11,6 +12,7 @@ import type { HostTool } from '../hostd/index.ts'
 import { Forwarder } from './dns.ts'
 import { HostFirewall } from './host-firewall/index.ts'
 import { Layout } from './layout.ts'
+import { addedLimits, type NetworkLimit, type NetworkLimits, removedLimits } from './limits.ts'
 import { connectionBounds, rulesFile } from './rules.ts'
 import type { Subnet } from './subnet.ts'
 
@@ -56,6 +58,8 @@ export class Network {
   readonly #run: Run
   readonly #log: (message: string) => void
   #hostd: HostTool | undefined
+  /** The limits in the loaded rules. */
+  #limits: NetworkLimits = new Map()
   /** The size of the table of connections for which the loaded rules were made. */
   #tableMax: number | undefined
   /** Removals of links in the background, by slot. */
@@ -177,6 +181,19 @@ export class Network {
     return { receivedBytes: Number(received), sentBytes: Number(sent) }
   }
 
+  /**
+   * Bounds what sandboxes send and receive, each way; those of one group have the rate together. Slots that are not named have no bound. A change
+   * replaces all of it at once.
+   */
+  async limit(limits: ReadonlyMap<number, NetworkLimit>): Promise<void> {
+    const byAddress = new Map([...limits].map(([slot, limit]) => [this.subnet.address(slot), limit]))
+    if (isDeepStrictEqual(byAddress, this.#limits)) return
+    const table = `inet ${this.#table}`
+    const lines = [...removedLimits(table, this.#limits), ...addedLimits(table, byAddress)]
+    await this.#run(['nft', '-f', '-'], { input: lines.join('\n') })
+    this.#limits = byAddress
+  }
+
   address(slot: number): string {
     return this.subnet.address(slot)
   }
@@ -225,7 +242,7 @@ export class Network {
 
   async #loadRules(): Promise<void> {
     const tableMax = await this.#readTableMax()
-    const input = rulesFile({
+    const rules = rulesFile({
       table: this.#table,
       linkPrefix: this.#layout.gatewayLink,
       subnet: this.subnet,
@@ -233,6 +250,7 @@ export class Network {
       metadataPort,
       bounds: connectionBounds(tableMax),
     })
+    const input = [rules, ...addedLimits(`inet ${this.#table}`, this.#limits)].join('\n')
     const hint =
       'the kernel needs nf_tables (inet family), nft_nat, nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
     await this.#run(['nft', '-f', '-'], { input }).catch(unavailable(`the packet rules cannot be loaded (${hint})`))

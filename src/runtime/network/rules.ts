@@ -1,3 +1,4 @@
+import { limitMaps, limitRule } from './limits.ts'
 import type { Subnet } from './subnet.ts'
 
 /**
@@ -169,6 +170,7 @@ table inet ${table} {
     tcp dport { 53, ${gatewayPort} } accept
     drop
   }
+  ${limitMaps}
   ${counts('connections')}
   ${counts('own_connections')}
   ${counts('gateway_connections')}
@@ -230,9 +232,11 @@ table inet ${table} {
     meta nfproto != ipv4 drop
     oifname ${links} drop
     ip daddr @denied drop
+    ${limitRule('out')}
     ct state new jump bounded
   }
   chain forward_in {
+    ${limitRule('in')}
     ct state established,related accept
     drop
   }

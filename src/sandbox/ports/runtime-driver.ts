@@ -212,6 +212,9 @@ export interface RuntimeDriver {
    */
   usage(sandboxId: string): Promise<SandboxUsage | undefined>
 
+  /** Divides the host among its running sandboxes. Undefined where the driver cannot. */
+  readonly shares?: SandboxShares
+
   /**
    * What the disks of the hosts can take. While the state is not `ok`, what makes data (`prepare`, `create`, `hibernate`, `checkpoint`,
    * `restore`, `createVolume`, `snapshotVolume`, `importImage`) throws `no_capacity` with the reason; while sandboxes are frozen or cannot
@@ -320,6 +323,34 @@ export interface SandboxUsage {
   networkReceivedBytes: number
   networkSentBytes: number
   processCount: number
+}
+
+export interface SandboxShares {
+  /** What a sandbox has taken of what all share; a few reads without yielding. Undefined while it does not run. */
+  consumed(sandboxId: string): Consumed | undefined
+
+  /**
+   * Sets what running sandboxes may take; of those that are not named, the limit of the network ends. A start begins without. Throws what
+   * failed after it has set the rest; the next call tries again.
+   */
+  set(shares: ReadonlyMap<string, SandboxShare>): Promise<void>
+}
+
+/** Counters that begin at 0 with each start and wake. */
+export interface Consumed {
+  cpuUs: number
+  /** Read and written, as far as the kernel charges the sandbox. */
+  diskBytes: number
+}
+
+/** Holds on one host, against the sandboxes there. */
+export interface SandboxShare {
+  /** Of processors and disk, from 1 to 10 000. */
+  weight: number
+  /** Each way; what the host lets a sandbox do holds besides. */
+  diskBytesPerSecond: number
+  /** Sandboxes of one group have the rate together, each way; undefined: no limit. */
+  network: { group: string; bytesPerSecond: number } | undefined
 }
 
 export interface SandboxExit {

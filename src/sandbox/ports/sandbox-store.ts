@@ -1,3 +1,4 @@
+import type { KeyReach } from '../../lib/key-reach.ts'
 import type { Creation, CreationNote } from '../../lib/creation.ts'
 import type { Checkpoint, CheckpointChange, CheckpointDependents, CheckpointOwner } from '../checkpoint-records.ts'
 import type { Patch } from '../patch.ts'
@@ -27,6 +28,11 @@ export interface SandboxStore extends VolumeStore {
   /** Of all organisations. */
   sandboxesIn(statuses: readonly SandboxStatus[]): Promise<Sandbox[]>
   countSandboxes(orgId: string, statuses: readonly SandboxStatus[]): Promise<number>
+  /**
+   * The bound of sandboxes that are not stopped which the key that acts has reached, or one of those that it descends from: each counts for all
+   * keys below it. Undefined while there is room. The sandbox `exceptId` is not counted.
+   */
+  reachedKeyBound(exceptId: string): Promise<number | undefined>
   /** What an organisation has of disk, without the sandbox `exceptId`. */
   diskUse(orgId: string, exceptId?: string): Promise<DiskUse>
   /** Of all organisations, every state. */
@@ -49,7 +55,7 @@ export interface SandboxStore extends VolumeStore {
   /** Deletes the stopped ones among these, with their previews. Checkpoints stay. Returns how many. */
   purgeSandboxes(ids: readonly string[]): Promise<number>
   /** Of sandboxes that are not stopped, by key. */
-  tagKeys(orgId: string): Promise<TagKey[]>
+  tagKeys(orgId: string, reach?: KeyReach): Promise<TagKey[]>
 
   /** Throws `conflict` when the sandbox has a checkpoint of this name. */
   insertCheckpoint(checkpoint: Checkpoint, creation?: Creation): Promise<void>
@@ -133,6 +139,8 @@ export interface SandboxQuery {
   tags?: Readonly<Record<string, string>>
   /** Keys of tags, with any value. */
   tagKeys?: readonly string[]
+  /** Only those of it. */
+  reach?: KeyReach
   limit: number
   /** `nextCursor` of the previous page; an unreadable one throws `invalid_request`. */
   cursor?: string
@@ -142,6 +150,8 @@ export interface CheckpointQuery {
   orgId: string
   sandboxId?: string
   owner?: CheckpointOwner
+  /** Only those of sandboxes of it that have a record. */
+  reach?: KeyReach
   limit: number
   cursor?: string
 }

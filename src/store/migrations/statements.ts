@@ -329,4 +329,42 @@ export const migrationStatements = {
       primary key (org_id, host)
     )`,
   ],
+
+  // Organisations that an operator makes, and keys that may do a part. `scopes` of null: all of them. `key_id`: of the key that has made it.
+  '0005-organisations': [
+    `alter table organisations
+      add column limits jsonb not null default '{}',
+      add column suspended_at timestamptz(3),
+      add column suspended_reason text,
+      add column deleting_at timestamptz(3)`,
+    `alter table api_keys
+      add column key_prefix text,
+      add column name text not null default '',
+      add column scopes text[],
+      add column expires_at timestamptz(3),
+      add column last_used_at timestamptz(3),
+      add column name_prefix text collate "C",
+      add column sandboxes_max integer,
+      add column made_by text collate "C",
+      add column is_default boolean not null default false`,
+    // All keys before this were made or configured by a start.
+    'update api_keys set is_default = true',
+    'create index api_keys_made_by on api_keys (made_by) where made_by is not null',
+    'create table operator_keys (key_hash text collate "C" primary key, created_at timestamptz(3) not null default now())',
+    'alter table sandboxes add column key_id text collate "C"',
+    `create index sandboxes_key on sandboxes (key_id) where key_id is not null and status <> 'stopped'`,
+    'alter table sessions add column key_id text collate "C"',
+  ],
+
+  // What each sandbox and session has used, and when.
+  '0006-usage': [],
+
+  // Destinations of webhooks, and the queue of what they are to get.
+  '0007-webhooks': [],
+
+  // Who has asked for what.
+  '0008-audit': [],
+
+  // What the quotas of an organisation count by.
+  '0009-quotas': [],
 } as const satisfies Record<string, readonly string[]>

@@ -1,0 +1,5 @@
+import { scopes } from '../protocol/organisation.ts'
+
+export { scopes }
+
+export type Scope = (typeof scopes)[number]
