@@ -88,6 +88,15 @@ test('gateway: a token is invalid from another sandbox than its own', async () =
   assert.equal(setup.requests.length, 0)
 })
 
+test('gateway: a suspended organisation calls no model', async () => {
+  await using setup = await GatewaySetup.create(answer({}))
+  setup.suspended.add('org-a')
+  const refused = await setup.post(messages, hello)
+  assert.equal(refused.status, 403)
+  assert.match(await refused.text(), /suspended/)
+  assert.equal(setup.requests.length, 0)
+})
+
 test('gateway: a body in which another parser could read another model, or no stream, is refused', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   setup.identity = { ...setup.identity, allowedModels: ['anthropic/m-1', 'openai/m-1'] }

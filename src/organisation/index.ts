@@ -4,7 +4,13 @@
  */
 export { Keys, type AddKey, type KeyMaker, type KnownKey } from './keys.ts'
 export { defaultOrganisationLimits, organisationLimitBounds, type OrganisationLimits } from './limits.ts'
-export { statusOf, type ApiKey, type Organisation, type OrganisationStatus } from './organisation.ts'
+export {
+  statusOf,
+  type ApiKey,
+  type Organisation,
+  type OrganisationStatus,
+  type OrganisationUse,
+} from './organisation.ts'
 export { Organisations, type OrganisationEvent } from './organisations.ts'
 export { Operator, operatorKeyPrefix } from './operator.ts'
 export { OrganisationReconciler, type OrganisationPart } from './reconciler.ts'

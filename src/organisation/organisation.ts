@@ -23,6 +23,22 @@ export interface Organisation {
   createdAt: Date
 }
 
+/** What an organisation has at this moment. */
+export interface OrganisationUse {
+  /** In `creating` or `running`; of these the sum of memory and CPUs. */
+  runningSandboxes: number
+  memoryMb: number
+  cpuCount: number
+  /** That are not stopped. */
+  sandboxes: number
+  checkpoints: number
+  /** That have not ended. */
+  sessions: number
+  volumes: number
+  images: number
+  keys: number
+}
+
 /** `status` on the wire. */
 export type OrganisationStatus = (typeof organisationStatuses)[number]
 

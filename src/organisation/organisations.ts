@@ -3,7 +3,7 @@ import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import { defaultOrganisationLimits, organisationLimitBounds, type OrganisationLimits } from './limits.ts'
-import { type Organisation, statusOf } from './organisation.ts'
+import { type Organisation, type OrganisationUse, statusOf } from './organisation.ts'
 import type { OrganisationChange, OrganisationStore } from './store.ts'
 
 /** Announced after the commit, in the order of the changes. */
@@ -71,6 +71,11 @@ export class Organisations {
     const organisation = this.#byId.get(orgId)
     if (organisation === undefined) throw new ServiceError('not_found', `no organisation ${orgId}`)
     return organisation
+  }
+
+  /** Throws `not_found`. */
+  async use(orgId: string): Promise<OrganisationUse> {
+    return await this.#store.use(this.get(orgId).id)
   }
 
   /** By name, then id. */

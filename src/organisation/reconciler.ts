@@ -24,9 +24,18 @@ interface ReconcilerDeps {
 }
 
 const failurePause = { firstMs: 500, maxMs: 60_000 }
+/** Before another look at a suspended one. */
+const lookPause = { firstMs: 500, maxMs: 30_000 }
 /** A start that was admitted before the suspension may be recorded after the first look. */
 const quietLooks = 2
-const lookAgain = { firstMs: 500, maxMs: 500 }
+
+/** Work under way on one organisation. */
+interface Run {
+  /** Its state has changed meanwhile. */
+  isStale: boolean
+  pause: AbortController
+  done: Promise<void>
+}
 
 /**
  * Brings what runs and what there is of each organisation to its state: nothing runs of a suspended one, nothing is left of a deleted one. It
@@ -35,8 +44,7 @@ const lookAgain = { firstMs: 500, maxMs: 500 }
 export class OrganisationReconciler {
   readonly #deps: ReconcilerDeps
   readonly #closing = new AbortController()
-  /** Work under way, by organisation; true: its state has changed meanwhile. */
-  readonly #running = new Map<string, { isStale: boolean; done: Promise<void> }>()
+  readonly #running = new Map<string, Run>()
   #unsubscribe: () => void = () => undefined
 
   constructor(deps: ReconcilerDeps) {
@@ -67,32 +75,35 @@ export class OrganisationReconciler {
   }
 
   #begin(orgId: string): void {
-    const under = this.#running.get(orgId)
-    if (under !== undefined) under.isStale = true
-    else {
-      const run = { isStale: false, done: Promise.resolve() }
-      this.#running.set(orgId, run)
-      run.done = this.#run(orgId, run).finally(() => this.#running.delete(orgId))
+    const earlier = this.#running.get(orgId)
+    if (earlier !== undefined) {
+      earlier.isStale = true
+      earlier.pause.abort()
+      return
     }
+    const run: Run = { isStale: false, pause: new AbortController(), done: Promise.resolve() }
+    this.#running.set(orgId, run)
+    run.done = this.#run(orgId, run).finally(() => this.#running.delete(orgId))
   }
 
-  async #run(orgId: string, run: { isStale: boolean }): Promise<void> {
+  async #run(orgId: string, run: Run): Promise<void> {
     const { log } = this.#deps
-    const { signal } = this.#closing
+    const closing = this.#closing.signal
     let failures = 0
+    let looks = 0
     let quiet = 0
-    while (!signal.aborted) {
-      if (run.isStale) {
-        run.isStale = false
-        quiet = 0
-      }
+    while (!closing.aborted) {
+      if (run.isStale) quiet = looks = failures = 0
+      Object.assign(run, { isStale: false, pause: new AbortController() })
+      const signal = AbortSignal.any([closing, run.pause.signal])
       try {
         const isQuiet = await actingAsServer('operator', () => this.#reconcile(orgId))
-        quiet = isQuiet ? quiet + 1 : 0
         failures = 0
+        looks = isQuiet ? 1 : looks + 1
+        quiet = isQuiet ? quiet + 1 : 0
         const isDone = quiet >= quietLooks || !this.#isSuspended(orgId)
         if (isDone && !run.isStale) return
-        if (!isDone) await backOff(1, lookAgain, signal)
+        if (!isDone) await backOff(looks, lookPause, signal)
       } catch (error) {
         failures += 1
         log.warn({ err: error, orgId, failures }, 'an organisation is not yet in its state; this is tried again')

@@ -1,5 +1,5 @@
 import type { Creation } from '../lib/creation.ts'
-import type { ApiKey, Organisation } from './organisation.ts'
+import type { ApiKey, Organisation, OrganisationUse } from './organisation.ts'
 
 export type OrganisationChange = {
   [Key in keyof Omit<Organisation, 'id' | 'isDefault' | 'createdAt'>]?: Organisation[Key] | undefined
@@ -18,6 +18,7 @@ export interface OrganisationStore {
   ): Promise<void>
   /** A key with the value `undefined` clears its field. Undefined for an unknown id. The log tells of a suspension and its end. */
   updateOrganisation(id: string, change: OrganisationChange): Promise<Organisation | undefined>
+  use(id: string): Promise<OrganisationUse>
   /**
    * Deletes its keys, all rows that only the database has, and its own row: the last step of a deletion. The audit stays. Throws `conflict`
    * while it has sandboxes or other things with data beside the database. A repeat completes a call that was cut off.

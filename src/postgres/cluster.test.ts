@@ -20,7 +20,7 @@ test('cluster: a first start makes one that waits for the disk, hears nothing bu
   assert.deepEqual(await valuesOf(cluster.databaseUrl, 'select rolsuper from pg_roles where rolname = current_user'), [
     false,
   ])
-  assert.equal((await stat(socketDir)).mode & 0o777, 0o700)
+  assert.equal((await stat(socketDir)).mode & 0o7777, 0o2710)
   assert.equal((await stat(folder)).mode & 0o777, 0o700)
   const status = await readFile(`/proc/${await pidOf(folder)}/status`, 'utf8')
   assert.match(status, /^NoNewPrivs:\t1$/m)

@@ -165,8 +165,9 @@ export async function writeSettings(folder: string, surroundings: ClusterSurroun
 /** Makes the socket's folder, which only root and `user` can enter. */
 export async function makeSocketDir({ socketDir, user }: Surroundings): Promise<void> {
   await mkdir(shownFolder(socketDir), { recursive: true, mode: 0o755 })
-  await chmod(socketDir, 0o700)
-  await chown(socketDir, user.uid, user.gid)
+  // The group is root's, and the socket's too: a process of root without capabilities, such as that which sends webhooks, reaches it.
+  await chown(socketDir, user.uid, 0)
+  await chmod(socketDir, 0o2710)
 }
 
 /** Replaces a file in a folder of `user`. Follows no link, as `user` may have put one there. */

@@ -30,7 +30,7 @@ export function clusterSettings({ socketDir, connectionsMax }: { socketDir: stri
   const settings: Record<string, string | number> = {
     listen_addresses: `''`,
     unix_socket_directories: `'${socketDir.replaceAll("'", "''")}'`,
-    unix_socket_permissions: '0700',
+    unix_socket_permissions: '0770',
     port: socketPort,
     max_connections: connectionsMax,
     superuser_reserved_connections: 3,

@@ -66,6 +66,8 @@ export const logEventData = {
   'session.failed': none,
   'session.ended': none,
   'session.deleted': none,
+  'webhook.disabled': z.object({ reason: text('Why') }),
+  'webhook.dropped': z.object({ count: z.int().describe('Messages that were not sent') }),
   'key.created': none,
   'key.deleted': none,
   'organisation.suspended': z.object({ message }),

@@ -34,6 +34,8 @@ export class HostNames {
   readonly workGroupRoot: string
   /** The control group of the private database: beside the others, which the driver removes with all processes in them. */
   readonly databaseGroup: string
+  /** The control group of the process that sends webhooks. */
+  readonly deliveryGroup: string
 
   constructor(dataDir: string) {
     this.dataDir = realpathSync(dataDir)
@@ -49,6 +51,7 @@ export class HostNames {
     this.cgroupRoot = `/atoll-${this.hash}`
     this.workGroupRoot = `${this.cgroupRoot}-work`
     this.databaseGroup = `${this.cgroupRoot}-db`
+    this.deliveryGroup = `${this.cgroupRoot}-hooks`
   }
 
   /** The folder of a sandbox in `/run`: its root mount, socket, pid and configuration. */

@@ -36,6 +36,9 @@ import {
   Organisations,
 } from '../organisation/index.ts'
 import { Sessions } from '../session/index.ts'
+import { noTargets, readTargets, Webhooks } from '../webhook/index.ts'
+import { logEventTypes } from '../protocol/log-events.ts'
+import { DeliveryProcess } from './delivery.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
@@ -166,6 +169,23 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     sealer: new Sealer(await secretOf(config.dataDir, 'sealing-secret')),
     hosts: registries.map(({ host }) => host),
   })
+  const webhookSecret = await secretOf(config.dataDir, 'webhook-secret')
+  const delivery = new DeliveryProcess({
+    ...{ dataDir: config.dataDir, databaseUrl: store.databaseUrl, secret: webhookSecret, log },
+    ...{ targets: config.webhookTargets, userAgent: `Atoll/${ownVersion()} (webhooks)` },
+  })
+  started.defer(() => delivery.close())
+  const webhooks = new Webhooks({
+    ...{ store: store.webhooks, bus, log, eventTypes: logEventTypes },
+    sealer: new Sealer(webhookSecret),
+    targets: readTargets(config.webhookTargets) ?? noTargets,
+    destinationsMaxOf: (orgId) => organisations.limitsOf(orgId).webhooksMax,
+    assertSandbox: async (orgId, sandboxId) => void (await sandboxes.get(orgId, sandboxId)),
+    onDestination: () => delivery.start(),
+  })
+  started.defer(() => webhooks.close())
+  await webhooks.start()
+
   const images = new Images({
     store: store.images,
     sandboxes,
@@ -261,6 +281,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       organisations,
       keys,
       operator,
+      webhooks,
       idempotency: store.idempotency,
       events: new LogStreams({ log: store.events, bus }),
       preview: createPreviewProxy({
@@ -318,7 +339,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     routes,
   )
   started.defer(() => http.close(httpGraceMs))
-  started.use(startRetention(retentionRules({ sandboxes, images, sessions, store, config }), log))
+  started.use(startRetention(retentionRules({ sandboxes, images, sessions, webhooks, store, config }), log))
 
   // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/server/auth.ts).
   const { apiKey, operatorKey } = config

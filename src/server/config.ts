@@ -7,6 +7,7 @@ import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
 import { defaultSandboxLimits, userPattern } from '../sandbox/index.ts'
+import { readTargets } from '../webhook/index.ts'
 import { readLimits } from './limits.ts'
 import { readRegistries } from './registries.ts'
 import { readSandboxDefaults } from './sandbox-defaults.ts'
@@ -47,6 +48,7 @@ const isPreviewUrl = (url: string) => !URL.canParse(url) || new URL(url).hostnam
 const modelRule = 'must be "demo" or provider/model with provider anthropic or openai'
 const dnsServersRule =
   'must be at most 3 IP addresses with commas between, each with or without a port (IPv6 in brackets then)'
+const webhookTargetsRule = 'must be addresses, CIDR blocks, hosts and host:port with commas between'
 const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'
 
 /** One key per environment variable; docs/operate/operations.md explains each. Every variable has a default when unset or empty. */
@@ -56,6 +58,12 @@ export const environment = z.object({
   ATOLL_IMAGE_DIR: folder('/var/lib/atoll/images'),
   ATOLL_API_KEY: secret(16),
   ATOLL_OPERATOR_KEY: secret(16),
+  ATOLL_WEBHOOK_TARGETS: unlessEmpty(
+    z
+      .string()
+      .refine((value) => readTargets(value) !== undefined, webhookTargetsRule)
+      .default(''),
+  ),
   ATOLL_PUBLIC_URL: unlessEmpty(httpUrl.optional()),
   ATOLL_API_HOSTS: unlessEmpty(z.string().regex(hostListPattern, 'must be host names with commas between').default('')),
   ATOLL_PREVIEW_URL: unlessEmpty(
@@ -175,6 +183,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     /** What requests to model APIs may hold. */
     gatewayAllowList,
     logLevel: given.ATOLL_LOG_LEVEL,
+    /** Where webhooks may go beside public addresses; see `readTargets`. */
+    webhookTargets: given.ATOLL_WEBHOOK_TARGETS,
     /** `provider/model` or `demo`. */
     model,
     /** The models of the sessions; `model` is among them. */

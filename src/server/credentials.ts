@@ -52,8 +52,9 @@ async function insertApiKey(organisations: KeyStore, orgId: string, key: string)
 
 const secretBytes = 32
 
-/** `signing-secret` is that of signed URLs and of tokens, `sealing-secret` that of what is stored encrypted. */
-type SecretName = 'signing-secret' | 'sealing-secret'
+/** `signing-secret` is that of signed URLs and of tokens, `sealing-secret` that of what is stored encrypted, `webhook-secret` that of
+ * what the process that sends webhooks opens. */
+type SecretName = 'signing-secret' | 'sealing-secret' | 'webhook-secret'
 
 /** A secret of this installation: created once, stored in the data directory with mode 0600, so that what it has made survives a restart. */
 export async function secretOf(dataDir: string, name: SecretName): Promise<string> {

@@ -59,6 +59,7 @@ test('retention: ages come from the settings, and sessions stay without one', as
     },
     images: { removeUnused: note('images'), removeOldLogs: note('logs'), contexts: { removeUnused: note('contexts') } },
     sessions: { deleteExpired: note('sessions'), sweepForkCheckpoints: async () => undefined },
+    webhooks: { purge: async () => undefined, tellDisabled: async () => undefined },
     store: {
       idempotency: { purge: async (before: Date) => (await note('keys')(before), 0) },
       events: { purge: async (before: Date) => (await note('events')(before), 0) },

@@ -4,6 +4,7 @@ import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Log } from '../lib/log.ts'
 import type { RunningSandboxService } from '../sandbox/index.ts'
 import type { Sessions } from '../session/index.ts'
+import type { Webhooks } from '../webhook/index.ts'
 import type { Store } from '../store/index.ts'
 import type { Config } from './config.ts'
 
@@ -21,6 +22,7 @@ interface RetentionContext {
   >
   images: Pick<Images, 'removeUnused' | 'removeOldLogs'> & { contexts: Pick<Images['contexts'], 'removeUnused'> }
   sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
+  webhooks: Pick<Webhooks, 'purge' | 'tellDisabled'>
   /** No service stands above these two. */
   store: { idempotency: Pick<Store['idempotency'], 'purge'>; events: Pick<Store['events'], 'purge'> }
   config: Pick<Config, 'sessionsKeptMs' | 'limits'>
@@ -37,6 +39,7 @@ export function retentionRules({
   sandboxes,
   images,
   sessions,
+  webhooks,
   store,
   config: { sessionsKeptMs, limits },
 }: RetentionContext): RetentionRule[] {
@@ -63,6 +66,8 @@ export function retentionRules({
       everyMs: hourMs,
       run: (signal) => sandboxes.removeUnusedCaches(ago(cacheDays * dayMs), signal),
     },
+    { what: 'messages of webhooks', everyMs: 10 * minuteMs, run: () => webhooks.purge() },
+    { what: 'failing webhooks', everyMs: minuteMs, run: () => webhooks.tellDisabled() },
     { what: 'idempotency keys', everyMs: hourMs, run: () => store.idempotency.purge(ago(dayMs)) },
     { what: 'events', everyMs: hourMs, run: () => store.events.purge(ago(eventDays * dayMs), eventsMax) },
   ]

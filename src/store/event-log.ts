@@ -177,7 +177,7 @@ async function deleteOldest(
   return Number(numAffectedRows)
 }
 
-function toEvent(row: Selectable<EventTable>): LogEvent {
+export function toEvent(row: Selectable<EventTable>): LogEvent {
   const { actorType, actorId, tags: _tags, ...rest } = present(row)
   return { ...rest, actor: { type: actorType, ...(actorId === undefined ? {} : { id: actorId }) } }
 }

@@ -11,6 +11,7 @@ import type { EventLog } from '../events/index.ts'
 import type { ImageStore, RegistryCredentialStore } from '../image/index.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
+import type { WebhookStore } from '../webhook/index.ts'
 import type { SessionStore } from '../session/store.ts'
 import { closeTimeoutMs, type LockState } from './lock.ts'
 import { callName, Calls } from './calls.ts'
@@ -32,6 +33,8 @@ import { registryCredentialStore } from './registry-credentials.ts'
 import { sandboxStore } from './sandboxes.ts'
 import type { Database } from './schema.ts'
 import { sessionStore } from './sessions.ts'
+import { WebhookQueue } from './webhook-queue.ts'
+import { webhookStore } from './webhooks.ts'
 
 export { cachedSandboxStore } from './cached-sandboxes.ts'
 export { defaultStoreLimits, type ExportedSnapshot, type StoreLimits } from './connection.ts'
@@ -46,8 +49,10 @@ export interface Store extends AsyncDisposable {
   images: ImageStore
   registryCredentials: RegistryCredentialStore
   organisations: OrganisationStore
+  webhooks: WebhookStore
   idempotency: IdempotencyStore
   events: EventLog
+  databaseUrl: string
   /** The installation that the database belongs to; undefined before the first `joinInstallation`. */
   installation(): Promise<string | undefined>
   /** Assigns the database to an installation. Does nothing when it already belongs to one. */
@@ -95,7 +100,7 @@ export async function openStore(
   const limits = { ...defaultStoreLimits, ...given }
   const backend = await postgresBackend(databaseUrl, { lockChanged, limits, shareOf })
   const db = kyselyOn<Database>(backend.dialect, statementLog(limits.slowStatementMs, log))
-  const store = storeOn(db, backend, new LogWriter(logGrew))
+  const store = storeOn(db, backend, new LogWriter(logGrew), databaseUrl)
   try {
     admit(await readInstallation(db).catch(rethrowTranslated))
     await using unlimited = kyselyOn<unknown>(backend.unlimited())
@@ -123,7 +128,8 @@ function statementLog(slowMs: number, log = silentLog): (event: LogEvent) => voi
   }
 }
 
-function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter): Store {
+function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter, databaseUrl: string): Store {
+  const queue = new WebhookQueue(databaseUrl)
   const calls = new Calls(() => backend.check())
   let closed: Promise<void> | undefined
   const end = async () => {
@@ -141,11 +147,13 @@ function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter): Sto
   return {
     close,
     [Symbol.asyncDispose]: close,
+    databaseUrl,
     sandboxes: calls.guard('sandboxes', sandboxStore(db, writer)),
     sessions: calls.guard('sessions', sessionStore(db, writer)),
     images: calls.guard('images', imageStore(db, writer)),
     registryCredentials: calls.guard('registryCredentials', registryCredentialStore(db)),
     organisations: calls.guard('organisations', organisationStore(db, writer)),
+    webhooks: calls.guard('webhooks', webhookStore(db, writer, queue)),
     idempotency: calls.guard('idempotency', idempotencyStore(db)),
     events: calls.guard('events', eventLog(db)),
     installation: () => calls.run('installation', () => readInstallation(db)),

@@ -3,7 +3,7 @@ import type { LogEntry } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { ServiceError } from '../errors.ts'
-import type { Organisation, OrganisationStore } from '../organisation/index.ts'
+import type { Organisation, OrganisationStore, OrganisationUse } from '../organisation/index.ts'
 import type { Database } from './schema.ts'
 import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
@@ -61,6 +61,24 @@ export function organisationStore(db: Kysely<Database>, writer: LogWriter): Orga
         note(id, ...suspensionEntries(before, after))
         return after
       })
+    },
+
+    async use(id) {
+      const { rows } = await sql<OrganisationUse>`
+        select
+          count(*) filter (where status in ('creating', 'running')) as running_sandboxes,
+          coalesce(sum(memory_mb) filter (where status in ('creating', 'running')), 0) as memory_mb,
+          coalesce(sum(cpu_count) filter (where status in ('creating', 'running')), 0) as cpu_count,
+          count(*) as sandboxes,
+          (select count(*) from checkpoints where org_id = ${id}) as checkpoints,
+          (select count(*) from sessions where org_id = ${id} and status = 'running') as sessions,
+          (select count(*) from volumes where org_id = ${id}) as volumes,
+          (select count(*) from images where org_id = ${id}) as images,
+          (select count(*) from api_keys where org_id = ${id}) as keys
+        from sandboxes where org_id = ${id} and status <> 'stopped'`.execute(db)
+      const [use] = rows
+      if (use === undefined) throw new Error('a sum has no row')
+      return use
     },
 
     async deleteOrganisation(id) {

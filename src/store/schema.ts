@@ -8,6 +8,7 @@ import type { Patch } from '../sandbox/patch.ts'
 import type { Preview } from '../sandbox/preview.ts'
 import type { Sandbox } from '../sandbox/sandbox.ts'
 import type { Volume, VolumeAttachment, VolumeSnapshot } from '../sandbox/volume.ts'
+import type { Attempt, Message as WebhookMessage, SealedDestination } from '../webhook/index.ts'
 import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
 
 /**
@@ -48,6 +49,10 @@ export interface Database {
   /** The newest number of each organisation. Its row lock orders the commits that write events. */
   eventCounters: { orgId: string; lastNumber: number }
   events: EventTable
+  webhookDestinations: DestinationTable
+  webhookCursors: { orgId: string; number: number }
+  webhookMessages: WebhookMessageTable
+  webhookAttempts: Omit<Row<Attempt>, 'id'> & { id: Generated<number>; destinationId: string }
 }
 
 /** A record of the domain as a row: the column of an optional field can be `null`. */
@@ -57,6 +62,17 @@ type Row<Fields> = {
 
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
+
+export interface DestinationTable extends Omit<Row<SealedDestination>, 'failures' | 'dropped'> {
+  failures: Generated<number>
+  dropped: Generated<number>
+  isDisablingTold: Generated<boolean>
+}
+
+interface WebhookMessageTable extends Omit<Row<WebhookMessage>, 'attempts' | 'createdAt'> {
+  attempts: Generated<number>
+  createdAt: Generated<Date>
+}
 
 interface OrganisationTable extends Omit<Row<Organisation>, 'limits' | 'isDefault' | 'createdAt'> {
   limits: ColumnType<Organisation['limits'], string | undefined, string>

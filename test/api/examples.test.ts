@@ -249,6 +249,12 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
     const keys = path.startsWith('/api/orgs') ? `/api/orgs/${ids.org}/keys` : '/api/keys'
     made.ids.set(ids.key, (await made.post(keys)).id)
   },
+  async webhookId(made) {
+    made.ids.set(ids.webhook, (await made.post('/api/webhooks', { url: 'https://example.com/hook' })).id)
+  },
+  async deliveryId(made) {
+    made.ids.set(ids.delivery, (await made.post(`/api/webhooks/${ids.webhook}/test`)).messageId)
+  },
   async contextId(made) {
     made.ids.set(ids.context, (await made.post('/api/images/contexts', contextBody())).id)
   },

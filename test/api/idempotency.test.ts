@@ -196,6 +196,7 @@ async function creations(): Promise<{
     ['/v1/sessions/:sessionId/restart', `/v1/sessions/${lost}/restart`, byUser],
     ['/v1/sessions/:sessionId/tokens', `/v1/sessions/${session}/tokens`, { scope: 'read', ...byUser }],
     ['/api/keys', '/api/keys', { name: 'ci' }],
+    ['/api/webhooks', '/api/webhooks', { url: 'https://example.com/hook' }],
     ['/api/orgs', '/api/orgs', { name: `Team ${id}` }],
     ['/api/orgs/:orgId/keys', `/api/orgs/${world.orgId}/keys`, { name: 'ci' }],
   ]
@@ -209,6 +210,7 @@ async function creations(): Promise<{
     (await api.get(`/api/images/patched-${id}/patches`)).body.length,
     (await api.get('/api/volumes')).body.length,
     (await api.get('/api/keys')).body.length,
+    (await api.get('/api/webhooks')).body.data.length,
     (await api.get('/api/orgs', { key: operatorKey })).body.length,
     (await api.get(`/api/volumes/w-${id}/snapshots`)).body.length,
     sessions.kept.size,

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { routes } from '../../src/http/routes/index.ts'
 import { ApiClient } from '../support/api-client.ts'
@@ -50,6 +51,53 @@ test('name prefix: what has another name is to the key as if it did not exist', 
   assert.deepEqual((await ci.get('/api/volumes')).body, [])
   assert.equal((await api.get(`/api/sandboxes/${unnamed}`)).body.status, 'running')
 })
+
+test('name prefix: each call of a sandbox or session answers for a strange one as for one that does not exist', async () => {
+  const ci = await prefixed('ci-')
+  const strange = { id: await world.sandbox(), sessionId: '' }
+  strange.sessionId = (await world.api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body.id
+  const unknown = { id: 'sb-0000000000000000', sessionId: 'session_0000000000000000' }
+  const document = JSON.parse(await readFile(new URL('../../openapi.json', import.meta.url), 'utf8'))
+  let tried = 0
+  for (const { method, path, auth, ofAll, upgrade, body } of routes) {
+    if (!/:(?:id|sessionId)(?:\/|$)/.test(path) || !auth.startsWith('key') || ofAll === true || upgrade !== undefined)
+      continue
+    const shown = document.paths[path.replaceAll(/:(\w+)/g, '{$1}')]?.[method.toLowerCase()]
+    const example = Object.values(shown?.requestBody?.content ?? {})[0] as
+      | { schema?: unknown; examples?: object }
+      | undefined
+    const given = body === undefined || body === 'raw' ? undefined : exampleOf(document, example)
+    const targetOf = ({ id, sessionId }: typeof unknown) =>
+      path
+        .replace(':id', id)
+        .replace(':sessionId', sessionId)
+        .replace(':port', '3000')
+        .replaceAll(/:\w+/g, 'es-0000000000000000')
+    const query = shown?.parameters?.some((one: { name?: string }) => one.name === 'path') ? '?path=/etc/hostname' : ''
+    const answers = []
+    for (const one of [strange, unknown]) {
+      const { status, text } = await ci.raw(method, targetOf(one) + query, { body: given })
+      answers.push([status, text.replaceAll(one.id, 'ID').replaceAll(one.sessionId, 'SESSION')])
+    }
+    assert.deepEqual(answers[0], answers[1], `${method} ${path}`)
+    assert.equal(answers[0]?.[0], 404, `${method} ${path}: ${answers[0]?.join(' ')}`)
+    tried += 1
+  }
+  assert.ok(tried > 40, String(tried))
+  assert.equal((await world.api.get(`/api/sandboxes/${strange.id}`)).body.status, 'running')
+})
+
+// oxlint-disable-next-line typescript/no-explicit-any
+function exampleOf(document: any, content: any): unknown {
+  const name = content?.schema?.$ref?.split('/').at(-1)
+  const schema = name === undefined ? content?.schema : document.components.schemas[name]
+  return (
+    content?.example ??
+    Object.values(content?.examples ?? {}).map((one) => (one as { value: unknown }).value)[0] ??
+    schema?.examples?.[0] ??
+    {}
+  )
+}
 
 test('name prefix: the key makes and finds what begins with it, and gets a name where it gives none', async () => {
   const ci = await prefixed('ci-')

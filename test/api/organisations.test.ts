@@ -35,6 +35,13 @@ test('organisation: the operator makes, reads, bounds and lists them; no other k
   assert.equal(changed.body.effectiveLimits.runningSandboxesMax, 3)
   const bad = await world.operator.send('PATCH', `/api/orgs/${id}`, { body: { limits: { weight: 0 } } })
   assert.deepEqual([bad.status, bad.body.code, bad.body.field], [400, 'invalid_request', 'limits.weight'])
+  const sandbox = await sandboxOf(api, { memoryMB: 2048 })
+  await api.post(`/api/sandboxes/${await sandboxOf(api)}/hibernate`)
+  const { usage } = (await world.operator.get(`/api/orgs/${id}`)).body
+  const { runningSandboxes, memoryMB, cpuCount, sandboxes, keys } = usage
+  assert.deepEqual([runningSandboxes, memoryMB, cpuCount, sandboxes, keys], [1, 2048, 1, 2, 1])
+  await api.delete(`/api/sandboxes/${sandbox}`)
+  assert.equal((await world.operator.get(`/api/orgs/${id}`)).body.usage.runningSandboxes, 0)
   const listed = await world.operator.get('/api/orgs')
   assert.ok(listed.body.some((one: { id: string }) => one.id === id))
   for (const path of ['/api/orgs', `/api/orgs/${id}`]) {
@@ -52,6 +59,8 @@ test('organisation: a suspended one is refused everywhere, rests, and goes on wh
   const asleep = await sandboxOf(api)
   assert.equal((await api.post(`/api/sandboxes/${asleep}/hibernate`)).status, 200)
   const signed = await api.post(`/api/sandboxes/${sandbox}/files/download-url`, { path: '/etc/hostname' })
+  const { body: session } = await api.post('/v1/sessions', { prompt: 'x', user_id: 'ada' })
+  const { body: access } = await api.post(`/v1/sessions/${session.id}/tokens`, { user_id: 'ada', scope: 'steer' })
   const context = await api.post('/api/images/contexts', { files: [] })
   const suspended = await world.operator.post(`/api/orgs/${id}/suspend`, { reason: 'the invoice is open' })
   assert.deepEqual([suspended.status, suspended.body.status], [200, 'suspended'])
@@ -66,10 +75,12 @@ test('organisation: a suspended one is refused everywhere, rests, and goes on wh
   for (const [method, url] of [
     ['GET', signed.body.url],
     ['PUT', context.body.uploadUrl],
+    ['GET', `${world.origin}/v1/sessions/${session.id}?token=${access.token}`],
   ] as const) {
     const { pathname, search } = new URL(url as string)
     const answer = await world.api.raw(method, pathname + search, { key: null })
-    assert.deepEqual([answer.status, answer.body.code], [403, 'organisation_suspended'], url as string)
+    const { code } = answer.body.error?.code === undefined ? answer.body : answer.body.error
+    assert.deepEqual([answer.status, code], [403, 'organisation_suspended'], url as string)
   }
   assert.equal((await world.operator.post(`/api/orgs/${id}/keys`, {})).body.code, 'organisation_suspended')
   assert.equal((await world.api.get('/api/sandboxes')).status, 200, 'others go on')

@@ -15,7 +15,7 @@ const server = await AtollServer.startForFile()
 /** Those with blocks that a reader can paste as they stand. */
 const pages = [
   ...globSync('docs/use/how-to/*.md', { cwd: projectDir }).toSorted(),
-  ...['checkpoints', 'volumes', 'images', 'image-names', 'images-steps', 'sessions', 'api'].map(
+  ...['checkpoints', 'volumes', 'images', 'image-names', 'images-steps', 'sessions', 'api', 'organisations'].map(
     (page) => `docs/use/${page}.md`,
   ),
 ]

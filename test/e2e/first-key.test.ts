@@ -31,7 +31,7 @@ test('first key: a first start whose port is taken says so and shows no key', as
   const output = await failedStart({ dataDir: dataDir(), port })
   other.close()
   assert.match(output, new RegExp(`^atoll: the API cannot listen at port ${port} of 127.0.0.1: another program `, 'm'))
-  assert.doesNotMatch(output, /API key/)
+  assert.doesNotMatch(output, /(?:API|Operator) key/)
 })
 
 test('first key: a first start whose gateway port is taken says so and shows no key', async () => {
@@ -50,12 +50,12 @@ sys.stdin.read()`
   other.stdin.end()
   await once(other, 'exit')
   assert.match(output, new RegExp(`^atoll: the model gateway cannot listen at port 4180 of ${address}: another `, 'm'))
-  assert.doesNotMatch(output, /API key/)
+  assert.doesNotMatch(output, /(?:API|Operator) key/)
 })
 
 test('first key: one that cannot be printed is not stored', async () => {
   const output = await failedStart({ dataDir: dataDir(), prefix: ['sh', '-c', 'exec "$@" >/dev/full', 'sh'] })
-  assert.match(output, /^atoll: the first API key cannot be printed: .*ENOSPC/m)
+  assert.match(output, /^atoll: the first operator key cannot be printed: .*ENOSPC/m)
 })
 
 // A key that any of the failed starts had stored would keep this one from showing one.
@@ -63,8 +63,13 @@ test('first key: the first start that succeeds shows one that works, and later s
   await using server = await AtollServer.start({ dataDir: dataDir(), key: '' })
   assert.match(server.key, /^atoll_[0-9a-f]{48}$/)
   assert.equal((await server.fetch('/api/sandboxes')).status, 200)
+  const [, operatorKey = ''] = /^Operator key, shown this once: (atoll_op_[0-9a-f]{48})$/m.exec(server.output) ?? []
+  const asOperator = () => fetch(`${server.url}/api/orgs`, { headers: { 'x-api-key': operatorKey } })
+  assert.equal((await asOperator()).status, 200)
   await server.stop()
   await server.restart()
+  assert.equal((await asOperator()).status, 200)
   assert.equal((await server.fetch('/api/sandboxes')).status, 200)
   assert.equal(server.output.match(/API key, shown this once/g)?.length, 1, 'a later start shows none')
+  assert.equal(server.output.match(/Operator key/g)?.length, 1)
 })

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
+import { acting } from '../../src/events/index.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { newOrganisation } from './kit.ts'
+import { newOrganisation, sandboxOf } from './kit.ts'
 
 export function organisationTests(store: Store): void {
   const { organisations } = store
@@ -67,6 +68,74 @@ export function organisationTests(store: Store): void {
     test('organisation: a taken id is a conflict', async () => {
       const organisation = await newOrganisation(store)
       await refuses(organisations.insertOrganisation(organisation), 'conflict')
+    })
+
+    test('API key: one that is configured anew ends the default key alone, and what others have made stays', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const [old, next] = [key(orgId), key(orgId)]
+      const further = { ...key(orgId), isDefault: false, madeBy: old.id, scopes: ['image' as const] }
+      await organisations.insertApiKey(old)
+      await organisations.addApiKey(further, { keysMax: 10 })
+      await organisations.insertApiKey(next)
+      await organisations.deleteOtherDefaultKeys(orgId, next.keyHash)
+      assert.deepEqual(
+        (await organisations.listApiKeys(orgId)).map(({ id }) => id).toSorted(),
+        [further.id, next.id].toSorted(),
+      )
+    })
+
+    test('API key: one ends with all that descend from it, and what they have made counts for its maker', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const root = { ...key(orgId), isDefault: false, sandboxesMax: 1 }
+      const child = { ...key(orgId), isDefault: false, madeBy: root.id }
+      const grandchild = { ...key(orgId), isDefault: false, madeBy: child.id }
+      for (const one of [root, child, grandchild]) await organisations.addApiKey(one, { keysMax: 10 })
+      const as = <Result>(id: string, work: () => Promise<Result>) =>
+        acting({ actor: { type: 'key', id }, cause: 'request' }, work)
+      const sandbox = sandboxOf(orgId)
+      await as(grandchild.id, () => store.sandboxes.insertSandbox(sandbox))
+      const bounds = () =>
+        Promise.all([root, child, grandchild].map(({ id }) => as(id, () => store.sandboxes.reachedKeyBound(''))))
+      assert.deepEqual(await bounds(), [1, 1, 1])
+      assert.equal(await as(root.id, () => store.sandboxes.reachedKeyBound(sandbox.id)), undefined)
+      assert.deepEqual(
+        (await organisations.deleteApiKey(orgId, child.id)).toSorted(),
+        [child.id, grandchild.id].toSorted(),
+      )
+      assert.equal((await store.sandboxes.sandbox(sandbox.id))?.keyId, root.id)
+      assert.equal(await as(root.id, () => store.sandboxes.reachedKeyBound('')), 1)
+      assert.deepEqual(await organisations.deleteApiKey((await newOrganisation(store)).id, root.id), [])
+      await refuses(organisations.addApiKey({ ...key(orgId), madeBy: child.id }, { keysMax: 10 }), 'unauthorized')
+      await refuses(organisations.addApiKey(key(orgId), { keysMax: 1 }), 'quota_exceeded')
+    })
+
+    test('organisation: its rows go when nothing of it has data beside the database', async () => {
+      const { id } = await newOrganisation(store)
+      await organisations.insertApiKey(key(id))
+      const sandbox = sandboxOf(id)
+      await store.sandboxes.insertSandbox(sandbox)
+      await organisations.updateOrganisation(id, { suspendedAt: new Date(), suspendedReason: 'a pause' })
+      assert.deepEqual((await store.events.page(id, { after: 0, limit: 9, filter: {} })).events.at(-1)?.data, {
+        message: 'a pause',
+      })
+      const { runningSandboxes, memoryMb, keys } = await organisations.use(id)
+      assert.deepEqual([runningSandboxes, memoryMb, keys], [1, 1024, 1])
+      await refuses(organisations.deleteOrganisation(id), 'conflict', /sandboxes/)
+      await store.sandboxes.updateSandbox(sandbox.id, { status: 'stopped', stoppedAt: new Date() })
+      await store.sandboxes.purgeSandboxes([sandbox.id])
+      await organisations.deleteOrganisation(id)
+      assert.equal(
+        (await organisations.organisations()).some((one) => one.id === id),
+        false,
+      )
+      await organisations.deleteOrganisation(id)
+    })
+
+    test('operator: the last key that was set is the only one', async () => {
+      await organisations.putOperatorKey('one')
+      await organisations.putOperatorKey('two')
+      await organisations.putOperatorKey('two')
+      assert.deepEqual(await organisations.operatorKeyHashes(), ['two'])
     })
   })
 }

@@ -1,4 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises'
+import { noTargets, readTargets, Webhooks } from '../../src/webhook/index.ts'
+import { logEventTypes } from '../../src/protocol/log-events.ts'
 import {
   Keys,
   Operator,
@@ -153,6 +155,16 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   reconciler.start()
   const { publicUrl, trustProxy = false } = options
   const operator = new Operator(store.organisations)
+  const webhooks = new Webhooks({
+    ...{ store: store.webhooks, bus, log, eventTypes: logEventTypes },
+    sealer: new Sealer('the secret of the webhooks of this world'),
+    targets: readTargets('127.0.0.1') ?? noTargets,
+    destinationsMaxOf: (orgId) => organisations.limitsOf(orgId).webhooksMax,
+    assertSandbox: async (orgId, sandboxId) => void (await sandboxes.get(orgId, sandboxId)),
+    // Nothing is sent here.
+    onDestination: () => undefined,
+  })
+  await webhooks.start()
   await operator.putKey(operatorKey)
   const server = await createHttpServer(
     {
@@ -160,6 +172,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       images,
       sessions,
       organisations,
+      webhooks,
       keys: new Keys({ store: store.organisations, organisations, log }),
       operator,
       idempotency: store.idempotency,
@@ -203,6 +216,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     if (isClosed) return
     isClosed = true
     await server.close(graceMs)
+    await webhooks.close()
     await reconciler.close()
     await images.close()
     await sandboxes.close()

@@ -21,6 +21,8 @@ export class GatewaySetup implements AsyncDisposable {
   identity: GatewayIdentity = { orgId: 'org-a', sessionId: 'session_a', sandboxId: 'sb-a' }
   /** The sandbox that requests come from. */
   peer: string | undefined = 'sb-a'
+  /** Organisations that are suspended. */
+  readonly suspended = new Set<string>()
   budget: () => Promise<void> = () => Promise.resolve()
   /** Delays the lookup of a token. */
   lookup: () => Promise<void> = () => Promise.resolve()
@@ -60,6 +62,7 @@ export class GatewaySetup implements AsyncDisposable {
         demo: { baseUrl: upstreamUrl },
       },
       sandboxAt: () => setup.peer,
+      isActive: (orgId) => !setup.suspended.has(orgId),
       warnSession: async (sessionId, code, message) => void setup.warnings.push({ sessionId, code, message }),
       log: { debug: log, info: log, warn: log, error: log },
       limits: { retryPauseFirstMs: 1, retryPauseMaxMs: 5, ...limits },

@@ -11,7 +11,7 @@ import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
 import { nextPageHeader, pageAnswer, type Route, routesOf, wakingErrors } from '../server/route.ts'
-import { startResult } from './sandboxes.ts'
+import { assertInline, startResult, startedWithWebhooks } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { checkpointVolumesBody } from './volumes.ts'
@@ -139,21 +139,24 @@ export const checkpointRoutes = [
       },
     },
     errors: [...startErrors, 'not_found', 'patch_failed', 'not_implemented'],
-    async handle({ orgId, params, body, creation, deps }) {
+    async handle(call) {
+      const { orgId, params, body, creation, deps } = call
       refuseNotBuilt(body, ['secretStore'])
+      assertInline(call)
       const { name, onIdle, maxAgeSeconds, envs, volumes, user, count } = body
       const { timeout: timeoutSeconds, memoryMB: memoryMb } = body
       const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
       const input: StartFromCheckpoint = defined({ name, ...lifetimes, envs, memoryMb, volumes, user })
       const { checkpointId } = params
       if (count !== undefined) {
+        assertInput(body.webhooks === undefined, 'webhooks', 'is for one sandbox, not for several (count)')
         assertInput(name === undefined || count === 1, 'name', 'is for one sandbox, not for several (count)')
         const { checkpoints } = deps.sandboxes
         const results = await checkpoints.startMany(orgId, checkpointId, input, count, { creation })
         return { statusCode: 201, body: { sandboxes: results.map((result) => outcome(deps, checkpointId, result)) } }
       }
       const started = await deps.sandboxes.checkpoints.start(orgId, checkpointId, input, { creation })
-      return { statusCode: 201, body: startResult(started, deps.config) }
+      return { statusCode: 201, body: await startedWithWebhooks(call, started) }
     },
   }),
 ]

@@ -24,6 +24,7 @@ import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
 import { templateRoutes } from './templates.ts'
 import { volumeRoutes } from './volumes.ts'
+import { webhookRoutes } from './webhooks.ts'
 import { whoamiRoutes } from './whoami.ts'
 import type { Route } from '../server/route.ts'
 
@@ -49,6 +50,7 @@ export const routes: readonly Route[] = [
   ...sessionEventRoutes,
   ...sessionExportRoutes,
   ...eventRoutes,
+  ...webhookRoutes,
   ...keyRoutes,
   ...organisationRoutes,
   ...mcpRoutes,

@@ -44,7 +44,10 @@ export const organisationRoutes = [
     auth,
     summary: 'Read an organisation',
     answers: { 200: { description: 'The organisation', body: wire.organisation } },
-    answer: async ({ params, deps }) => organisationBody(deps.organisations.get(params.orgId), deps),
+    async answer({ params, deps }) {
+      const { memoryMb: memoryMB, ...use } = await deps.organisations.use(params.orgId)
+      return { ...organisationBody(deps.organisations.get(params.orgId), deps), usage: { ...use, memoryMB } }
+    },
   }),
   route('PATCH', path, {
     id: 'updateOrganisation',

@@ -6,7 +6,15 @@ import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { assertScope } from '../server/scopes.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
-import { nextPageHeader, pageAnswer, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
+import {
+  nextPageHeader,
+  pageAnswer,
+  routesOf,
+  wakingErrors,
+  type Answer,
+  type Call,
+  type Route,
+} from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 import { mountedBody } from './volumes.ts'
@@ -14,7 +22,7 @@ import { mountedBody } from './volumes.ts'
 const route = routesOf('Sandboxes', 'sandbox')
 type CreateBody = z.output<typeof wire.createSandbox>
 
-const notBuiltFields = ['secretStore', 'webhooks'] as const
+const notBuiltFields = ['secretStore'] as const
 
 const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
@@ -49,11 +57,13 @@ export const sandboxRoutes = [
       refuseNotBuilt(body, notBuiltFields)
       const input = inputOf(body)
       const source = sourceOf(body)
+      assertInline(call)
+      const told = async (started: StartedSandbox) => await startedWithWebhooks(call, started)
       if (source !== undefined) {
         // A build is an image of the organisation.
         if ('image' in source) assertScope(call.request.caller, 'image')
         const start = async (options: BuildOptions) =>
-          startResult(await deps.images.startSandbox(orgId, source, input, options), deps.config)
+          await told(await deps.images.startSandbox(orgId, source, input, options))
         if (wantsStream(call)) return await streamBuild(call, start)
         return { statusCode: 201, body: await start({ signal: goneSignal(call), creation }) }
       }
@@ -61,7 +71,7 @@ export const sandboxRoutes = [
         signal: goneSignal(call),
         creation,
       })
-      return { statusCode: 201, body: startResult(started, deps.config) }
+      return { statusCode: 201, body: await told(started) }
     },
   }),
   route('GET', '/api/sandboxes', {
@@ -228,11 +238,31 @@ function inputOf(body: CreateBody) {
   return defined({ name, ...lifetimes, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
 }
 
+type InlineCall = Pick<Call, 'orgId' | 'request' | 'deps' | 'creation'> & { body: Pick<CreateBody, 'webhooks'> }
+
+/** Before anything starts. */
+export function assertInline({ body: { webhooks = [] }, request, deps }: Omit<InlineCall, 'orgId' | 'creation'>): void {
+  if (webhooks.length === 0) return
+  assertScope(request.caller, 'webhook')
+  deps.webhooks.assertInline(webhooks.map(defined))
+}
+
+/** A start with the destinations that came with its request. */
+export async function startedWithWebhooks(
+  { orgId, body: { webhooks = [] }, creation, deps }: InlineCall,
+  started: StartedSandbox,
+): Promise<z.output<typeof wire.startResult>> {
+  const result = startResult(started, deps.config)
+  if (webhooks.length === 0) return result
+  const registered = await deps.webhooks.addInline(orgId, started.sandbox.id, webhooks.map(defined), creation)
+  return { ...result, webhooks: registered }
+}
+
 /** The parts that every answer about a sandbox has. */
 function startFields(
   sandbox: Sandbox,
   config: HttpConfig,
-): Omit<z.output<typeof wire.startResult>, 'previewAuthToken' | 'fromCheckpointId'> {
+): Omit<z.output<typeof wire.startResult>, 'previewAuthToken' | 'fromCheckpointId' | 'webhooks'> {
   return {
     sandboxID: sandbox.id,
     ...defined({ name: sandbox.name }),

@@ -6,6 +6,7 @@ import type { Log } from '../../lib/log.ts'
 import type { ImageService } from '../../image/index.ts'
 import type { Keys, Operator, Organisations } from '../../organisation/index.ts'
 import type { DiskReport, PreviewTarget, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
+import type { Webhooks } from '../../webhook/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 
@@ -67,6 +68,7 @@ export interface HttpDeps {
   organisations: Organisations
   keys: Keys
   operator: Operator
+  webhooks: Webhooks
   idempotency: IdempotencyPort
   events: Pick<LogStreams, 'page' | 'follow'>
   preview: PreviewPort

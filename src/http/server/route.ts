@@ -41,7 +41,7 @@ export interface Route {
    */
   naming?: 'made' | 'kept'
   /** Shows or changes what the whole organisation has: no key with a name prefix reaches it. */
-  ofAll?: true
+  ofAll?: boolean
   /** Without a key, `?token=` of the session in the path opens the route for this use. */
   token?: AccessUse
   /**

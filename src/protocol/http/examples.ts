@@ -19,6 +19,8 @@ export const ids = {
   cache: 'ca-9f2c4e0b6d1a8c37-41c0aa9b7c11d2e38f60-0',
   session: 'session_2x7m4q9c1k5w8f3z',
   message: 'msg_5c8f2z6w1x9k3m7q',
+  webhook: 'whk_9m3x1k8f4z2q7w5c',
+  delivery: 'msg_7w5c9m3x1k8f4z2q',
   event: 'evt_7w3z9k5f2q8m1x4c',
 } as const
 

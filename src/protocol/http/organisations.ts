@@ -67,6 +67,20 @@ export const organisation = z
     suspendedReason: z.string().optional().describe('Why it is suspended'),
     limits: setLimits.describe('Those that differ from the defaults of the installation'),
     effectiveLimits: setLimits.describe('All that are in force'),
+    usage: z
+      .object({
+        runningSandboxes: z.int().describe('Sandboxes that run or start'),
+        memoryMB: z.int().describe('MiB of memory of these, together'),
+        cpuCount: z.number().describe('CPUs of these, together'),
+        sandboxes: z.int().describe('Sandboxes that are not stopped'),
+        checkpoints: z.int().describe('Checkpoints, those of images too'),
+        sessions: z.int().describe('Sessions that have not ended'),
+        volumes: z.int().describe('Volumes'),
+        images: z.int().describe('Images'),
+        keys: z.int().describe('API keys'),
+      })
+      .optional()
+      .describe('What it has at this moment; in the answer about one organisation'),
     createdAt: milliTime.describe('When it was made'),
   })
   .meta({

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { inlineWebhooks, registeredWebhooks } from './webhooks.ts'
 import { at, ids, showExample } from './examples.ts'
 import { manifest } from './images.ts'
 import {
@@ -54,7 +55,7 @@ export const createSandbox = z.object({
   snapshot: z.string().max(128).nullish().describe('Starts from the image of this name; goes before `image`'),
   volumes: mounts.optional(),
   secretStore: notBuilt,
-  webhooks: notBuilt,
+  webhooks: inlineWebhooks.optional(),
 })
 showExample(createSandbox, { templateID: 'base', timeout: 600, memoryMB: 2048, envs: { STAGE: 'test' } })
 
@@ -86,6 +87,7 @@ export const startResult = z
     ...startFields,
     previewAuthToken: z.string().optional().describe('Shown this once'),
     fromCheckpointId: z.string().optional().describe('The checkpoint that it was started from'),
+    webhooks: registeredWebhooks.optional(),
   })
   .meta({ id: 'StartResult', examples: [started] })
 
@@ -191,6 +193,7 @@ export const fromCheckpoint = z.object({
       'In place of the volumes of the checkpoint; for a full one at the same paths, and as writable. Without it, they ' +
         'are mounted again, which is refused while another sandbox writes one that the source wrote',
     ),
+  webhooks: inlineWebhooks.optional(),
   count: z.int().min(1).max(100).optional().describe('Starts this many and answers `{sandboxes}`'),
   secretStore: notBuilt,
 })

@@ -360,7 +360,68 @@ export const migrationStatements = {
   '0006-usage': [],
 
   // Destinations of webhooks, and the queue of what they are to get.
-  '0007-webhooks': [],
+  '0007-webhooks': [
+    // `after_number`: the newest event that it does not get. `circuit_until`: no attempt before, since it fails. Headers and secrets are sealed.
+    `create table webhook_destinations (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      name text,
+      url text not null,
+      sealed_secret text collate "C" not null,
+      sealed_old_secret text collate "C",
+      old_secret_until timestamptz(3),
+      sealed_headers text collate "C",
+      event_types text[] not null,
+      sandbox_id text collate "C",
+      payload text collate "C" not null,
+      after_number bigint not null,
+      is_enabled boolean not null,
+      disabled_reason text,
+      is_disabling_told boolean not null default true,
+      failing_since timestamptz(3),
+      failures integer not null default 0,
+      circuit_until timestamptz(3),
+      dropped integer not null default 0,
+      created_at timestamptz(3) not null,
+      updated_at timestamptz(3) not null
+    )`,
+    'create index webhook_destinations_org on webhook_destinations (org_id, created_at)',
+    'create index webhook_destinations_sandbox on webhook_destinations (sandbox_id) where sandbox_id is not null',
+    // Up to which event the log of an organisation is handed over. Those without destinations have none.
+    `create table webhook_cursors (
+      org_id text collate "C" primary key references organisations,
+      number bigint not null
+    )`,
+    // Messages of one lane of a destination are delivered one after the other.
+    `create table webhook_messages (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      destination_id text collate "C" not null constraint webhook_messages_destination references webhook_destinations on delete cascade,
+      event_id text not null,
+      event_type text collate "C" not null,
+      lane integer not null,
+      body text not null,
+      state text collate "C" not null,
+      attempts integer not null default 0,
+      next_attempt_at timestamptz(3),
+      created_at timestamptz(3) not null default clock_timestamp(),
+      constraint webhook_messages_event unique (destination_id, event_id)
+    )`,
+    'create index webhook_messages_age on webhook_messages (created_at)',
+    `create index webhook_messages_pending on webhook_messages (destination_id, created_at) where state = 'pending'`,
+    `create table webhook_attempts (
+      id bigint generated always as identity primary key,
+      message_id text collate "C" not null constraint webhook_attempts_message references webhook_messages on delete cascade,
+      destination_id text collate "C" not null,
+      started_at timestamptz(3) not null,
+      duration_ms integer not null,
+      state text collate "C" not null,
+      response_status_code integer,
+      error text
+    )`,
+    'create index webhook_attempts_destination on webhook_attempts (destination_id, id desc)',
+    'create index webhook_attempts_message on webhook_attempts (message_id)',
+  ],
 
   // Who has asked for what.
   '0008-audit': [],
