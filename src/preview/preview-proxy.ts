@@ -8,7 +8,7 @@ import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates, type Edge } from './certificates.ts'
 import { Credentials } from './credentials.ts'
-import { internalError, sendError, stopped, unknownHost, wrongToken, type PreviewError } from './errors.ts'
+import { errorFor, internalError, type PreviewError, sendError, stopped, unknownHost, wrongToken } from './errors.ts'
 import { addressList, answerHeaders, cameOverTls, hasBody, portAnswerHeaders, requestHeaders } from './headers.ts'
 import { PreviewHosts, readHost } from './host.ts'
 import { PreviewAgent } from './pool.ts'
@@ -81,6 +81,11 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     if (hostname === undefined || target === undefined) return unknownHost
     if (target.awaitsCertificate && cameOverTls(request, isTrusted)) certificates.served(hostname)
     if (target.sandbox.status === 'stopped') return stopped
+    try {
+      previews.assertServed(target)
+    } catch (error) {
+      return errorFor(error, target.port) ?? internalError
+    }
     return { target }
   }
 

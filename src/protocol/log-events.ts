@@ -28,6 +28,11 @@ const sizes = {
   memoryMB: z.int().describe('MiB of memory that it has now'),
 }
 
+const budget = {
+  usedUsd: z.number().describe('USD that the month has cost so far'),
+  budgetUsd: z.number().describe('USD that it may cost'),
+}
+
 /** By type, the data of its events. */
 export const logEventData = {
   'sandbox.created': z.object({ template: text('The image that it was made from') }),
@@ -66,6 +71,8 @@ export const logEventData = {
   'session.failed': none,
   'session.ended': none,
   'session.deleted': none,
+  'usage.budget_warning': z.object(budget),
+  'usage.budget_exceeded': z.object(budget),
   'webhook.disabled': z.object({ reason: text('Why') }),
   'webhook.dropped': z.object({ count: z.int().describe('Messages that were not sent') }),
   'key.created': none,

@@ -10,7 +10,7 @@ import { ActivityRecorder, IdleClocks } from './idle.ts'
 import type { DiskQuota } from './disk-quota.ts'
 import { MaxAges } from './max-age.ts'
 import type { Guest } from './ports/guest.ts'
-import type { RuntimeDriver, SandboxSpec } from './ports/runtime-driver.ts'
+import type { RuntimeDriver, SandboxSpec, SandboxUsage } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { clientsActiveAtMs } from './process.ts'
 import { RunningSandboxQuota, type SandboxLimits } from './quota.ts'
@@ -43,8 +43,20 @@ export interface LifecycleContext {
   disk: DiskQuota
   /** Throws for an organisation of which nothing may start or run. Default: none. */
   assertActive?: (orgId: string) => void
+  /** Counts what machines use. Default: nobody does. */
+  meter?: UsageMeter
   /** Most warm sandboxes. Default: none. */
   warmSandboxesMax?: number
+}
+
+/**
+ * `note`: a measurement. `noteLast`: that of a machine which is about to end, with its counters; it never throws. `closeLost`: a machine has ended
+ * at a time that nobody knows.
+ */
+export interface UsageMeter {
+  note(sandbox: Sandbox, usage: SandboxUsage): void
+  noteLast(sandbox: Sandbox, usage: SandboxUsage): Promise<void>
+  closeLost(sandboxId: string): Promise<void>
 }
 
 const idleRetryMs = 60_000
@@ -79,7 +91,12 @@ export class Lifecycle {
     this.#quota = new RunningSandboxQuota(context.store, context.limits.runningSandboxesMax)
     this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.clocks = new IdleClocks((sandboxId) => void actingAsServer('idle_timeout', () => this.#idle(sandboxId)))
-    this.usage = new UsageSampler({ driver: context.driver, running: () => this.clocks.listIds(), log: context.log })
+    this.usage = new UsageSampler({
+      driver: context.driver,
+      running: () => this.clocks.listIds(),
+      onMeasured: (sandboxId, usage) => void this.#meter(sandboxId, usage),
+      log: context.log,
+    })
     this.maxAges = new MaxAges({ ...context, end: (sandboxId) => this.#expire(sandboxId) })
     this.warm = new WarmPool({
       driver: context.driver,
@@ -162,6 +179,7 @@ export class Lifecycle {
       // A repeat changes nothing and reports the size again.
       if (sandbox.status === 'hibernated') return await this.#context.driver.hibernate(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
+      await this.measureLast(sandbox)
       const saved = await this.#context.driver.hibernate(sandboxId).catch(async (error: unknown) => {
         // A sandbox that ended by itself is reported as an exit, and the record must say that.
         const hasEnded = this.ends.has(sandboxId) || isServiceError(error, 'unavailable')
@@ -185,6 +203,7 @@ export class Lifecycle {
       const sandbox = await this.#readUsable(sandboxId)
       this.#context.assertActive?.(sandbox.orgId)
       const replaced = async () => {
+        await this.measureLast(sandbox)
         try {
           await this.warm.withRoom(() => work(specOf(sandbox)))
           this.ends.forget(sandboxId)
@@ -251,8 +270,23 @@ export class Lifecycle {
     await this.#transitions.run(sandboxId, () => this.#removeMachine(sandboxId))
   }
 
+  /** Before the machine of a sandbox ends or begins anew. */
+  async measureLast(sandbox: Sandbox): Promise<void> {
+    const { meter, driver } = this.#context
+    if (meter === undefined) return
+    const usage = await driver.usage(sandbox.id).catch(() => undefined)
+    if (usage !== undefined) await meter.noteLast(sandbox, usage)
+  }
+
+  async #meter(sandboxId: string, usage: SandboxUsage): Promise<void> {
+    const { meter, store } = this.#context
+    const sandbox = meter && (await store.sandbox(sandboxId).catch(() => undefined))
+    if (sandbox?.status === 'running') meter?.note(sandbox, usage)
+  }
+
   /** Of a stopped sandbox; for the holder of its lock. */
   async #removeMachine(sandboxId: string): Promise<void> {
+    await this.measureLast(await this.read(sandboxId))
     await this.#context.driver.delete(sandboxId)
     // Only after the machine is gone: it must not write a volume that others can have.
     if ((await this.read(sandboxId)).volumes.length > 0) await this.#context.store.detachVolumes(sandboxId)

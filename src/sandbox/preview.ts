@@ -177,6 +177,11 @@ export class Previews {
     }
   }
 
+  /** Throws `organisation_suspended`; a sandbox that goes to sleep may still run. */
+  assertServed({ sandbox }: PreviewTarget): void {
+    this.#context.assertActive?.(sandbox.orgId)
+  }
+
   /** Records whether a certificate was served. Host names without a declared preview are ignored. */
   async recordCertificate(hostname: string, status: 'active' | 'failed'): Promise<void> {
     const { store, domain } = this.#context
@@ -187,7 +192,7 @@ export class Previews {
 
   /** Connects to the port, waking the sandbox. Throws `nothing_listening`, `sandbox_stopped`, and `forbidden` for a private port. */
   async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
-    this.#context.assertActive?.(target.sandbox.orgId)
+    this.assertServed(target)
     await actingAsServer('preview', () => this.#context.lifecycle.wakes.ensureRunning(target.sandbox.id))
     return await this.#context.guest(target.sandbox.id, target.sandbox.orgId).dial(target.port, signal)
   }

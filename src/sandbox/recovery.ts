@@ -7,7 +7,7 @@ import type { SandboxStore } from './ports/sandbox-store.ts'
 import { type Sandbox, type SandboxStatus, newSandbox, runningNow } from './sandbox.ts'
 import { recoverVolumes } from './volume.ts'
 
-interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'log'> {
+interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'meter' | 'log'> {
   lifecycle: Lifecycle
 }
 
@@ -108,7 +108,7 @@ function quarantineMessage(
 }
 
 async function settle(context: RecoveryContext, sandbox: Sandbox, report: ReconcileReport): Promise<void> {
-  const { store, lifecycle, driver, log } = context
+  const { store, lifecycle, driver, meter, log } = context
   const { id, status } = sandbox
   if (report.unreachable.includes(id)) return
   if (status === 'error') {
@@ -116,16 +116,19 @@ async function settle(context: RecoveryContext, sandbox: Sandbox, report: Reconc
   } else if (report.lost.includes(id)) {
     const reasonMessage = quarantineMessage(report, 'sandbox', id) ?? 'its disk is no longer on this host'
     await lifecycle.set(id, { status: 'error', reason: 'host_lost', reasonMessage })
+    if (status === 'running') await meter?.closeLost(id)
   } else if (status === 'running' && report.running.includes(id)) {
     await alignMachine(context, sandbox)
     lifecycle.clocks.start(id, sandbox.timeoutSeconds)
   } else if (status === 'running' && driver.hasMemory(id)) {
     // The crash came in a hibernation, or in a restore that saves the present first.
     await lifecycle.set(id, { status: 'hibernated', ...noReason })
+    await meter?.closeLost(id)
   } else if (status === 'running') {
     const reasonMessage =
       'its processes ended with the host; what was synced is on its disk, and the next operation starts it again'
     await lifecycle.set(id, { status: 'hibernated', reason: 'host_lost', reasonMessage })
+    await meter?.closeLost(id)
   } else if (report.running.includes(id)) {
     // The crash came between the wake of the machine and its record. The record decides, but not why another memory was refused.
     try {

@@ -168,7 +168,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
-      await actingAsServer('recovery', () => recover({ store, driver, lifecycle, log }))
+      await actingAsServer('recovery', () =>
+        recover({ store, driver, lifecycle, log, ...defined({ meter: deps.meter }) }),
+      )
       lifecycle.warm.open()
       lifecycle.usage.open()
       autoscaler.open()

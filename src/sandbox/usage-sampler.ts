@@ -20,6 +20,8 @@ export interface UsageSamplerOptions {
   driver: Pick<RuntimeDriver, 'usage'>
   /** Ids of the sandboxes that run. */
   running: () => readonly string[]
+  /** Called with each measurement. */
+  onMeasured?: (sandboxId: string, usage: SandboxUsage) => void
   log: Log
 }
 
@@ -151,6 +153,7 @@ export class UsageSampler {
         series.last = undefined
         return
       }
+      this.#options.onMeasured?.(id, usage)
       const cpuPercent = percentOf(last, usage, atMs)
       series.last = { atMs, cpuUs: usage.cpuUs, cpuPercent }
       if (last === undefined) return

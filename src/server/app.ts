@@ -35,6 +35,8 @@ import {
   OrganisationReconciler,
   Organisations,
 } from '../organisation/index.ts'
+import { Budgets, Meter, UsageReports } from '../organisation/usage/index.ts'
+import { readingOf } from './usage-reading.ts'
 import { Sessions } from '../session/index.ts'
 import { noTargets, readTargets, Webhooks } from '../webhook/index.ts'
 import { logEventTypes } from '../protocol/log-events.ts'
@@ -133,7 +135,14 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     log: (message) => log.info(message),
     ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
   })
+  const meter = new Meter(store.usage, log)
+  let budgets: Budgets | undefined
   const sandboxes = createSandboxService({
+    meter: {
+      note: (sandbox, usage) => meter.note(readingOf(sandbox, usage)),
+      noteLast: (sandbox, usage) => meter.noteLast(readingOf(sandbox, usage)),
+      closeLost: (sandboxId) => store.usage.closeLost(sandboxId),
+    },
     store: cachedSandboxStore(store.sandboxes),
     driver,
     guest: (sandboxId, orgId) =>
@@ -156,7 +165,10 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     signingSecret: secret,
     defaults: config.sandboxDefaults,
     cacheMb: imageLimits.cacheMb,
-    assertActive: (orgId) => organisations.assertActive(orgId),
+    assertActive: (orgId) => {
+      organisations.assertActive(orgId)
+      budgets?.assertWithin(orgId)
+    },
     shareOf: (orgId) => organisations.limitsOf(orgId),
     ...defined({ defaultUser: config.defaultUser }),
   })
@@ -169,6 +181,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     sealer: new Sealer(await secretOf(config.dataDir, 'sealing-secret')),
     hosts: registries.map(({ host }) => host),
   })
+  meter.open()
+  started.defer(() => meter.close())
   const webhookSecret = await secretOf(config.dataDir, 'webhook-secret')
   const delivery = new DeliveryProcess({
     ...{ dataDir: config.dataDir, databaseUrl: store.databaseUrl, secret: webhookSecret, log },
@@ -260,12 +274,23 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   })
   started.defer(() => metadata.close())
 
+  budgets = new Budgets({
+    ...{ store: store.usage, organisations, prices: config.usagePrices, log },
+    async pause(orgId) {
+      await sessions.rest(orgId)
+      await sandboxes.hibernateAll(orgId)
+    },
+    resume: (orgId) => sessions.takeUp(orgId),
+  })
+
   await sessions.start()
   started.defer(() => sessions.close())
+  budgets.open()
+  started.defer(() => budgets?.close())
 
   const reconciler = new OrganisationReconciler({
     organisations,
-    parts: organisationParts({ sessions, images, sandboxes }),
+    parts: organisationParts({ sessions, images, sandboxes, webhooks }),
     log,
   })
   reconciler.start()
@@ -282,6 +307,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       keys,
       operator,
       webhooks,
+      usage: new UsageReports(store.usage),
+      prices: config.usagePrices,
       idempotency: store.idempotency,
       events: new LogStreams({ log: store.events, bus }),
       preview: createPreviewProxy({

@@ -9,6 +9,7 @@ import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
 import { defaultSandboxLimits, userPattern } from '../sandbox/index.ts'
 import { readTargets } from '../webhook/index.ts'
 import { readLimits } from './limits.ts'
+import { readUsagePrices } from './usage-prices.ts'
 import { readRegistries } from './registries.ts'
 import { readSandboxDefaults } from './sandbox-defaults.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
@@ -58,6 +59,7 @@ export const environment = z.object({
   ATOLL_IMAGE_DIR: folder('/var/lib/atoll/images'),
   ATOLL_API_KEY: secret(16),
   ATOLL_OPERATOR_KEY: secret(16),
+  ATOLL_USAGE_PRICES: text,
   ATOLL_WEBHOOK_TARGETS: unlessEmpty(
     z
       .string()
@@ -143,6 +145,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
   const { timeoutSecondsMax } = { ...defaultSandboxLimits, ...limits.sandbox }
   const sandboxDefaults = readSandboxDefaults(given.ATOLL_SANDBOX_DEFAULTS ?? '{}', timeoutSecondsMax, faults)
   const registries = readRegistries(given.ATOLL_REGISTRIES, faults)
+  const usagePrices = readUsagePrices(given.ATOLL_USAGE_PRICES ?? '{}', faults)
   if (faults.length > 0) throw new ConfigError(faults)
   const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
   const named = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
@@ -189,6 +192,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     model,
     /** The models of the sessions; `model` is among them. */
     models,
+    /** Of what sandboxes use. */
+    usagePrices,
     /** By model. The cost of a model without a price is unknown. */
     prices,
     // Absent: no limit, or for ever.

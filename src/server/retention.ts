@@ -24,13 +24,20 @@ interface RetentionContext {
   sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
   webhooks: Pick<Webhooks, 'purge' | 'tellDisabled'>
   /** No service stands above these two. */
-  store: { idempotency: Pick<Store['idempotency'], 'purge'>; events: Pick<Store['events'], 'purge'> }
+  store: {
+    idempotency: Pick<Store['idempotency'], 'purge'>
+    usage: Pick<Store['usage'], 'purge'>
+    events: Pick<Store['events'], 'purge'>
+  }
   config: Pick<Config, 'sessionsKeptMs' | 'limits'>
 }
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 const dayMs = 24 * hourMs
+/** A report goes back 90 days. */
+const minuteDays = 92
+const spanDays = 400
 const buildLogDays = 30
 const cacheDays = 30
 
@@ -66,6 +73,7 @@ export function retentionRules({
       everyMs: hourMs,
       run: (signal) => sandboxes.removeUnusedCaches(ago(cacheDays * dayMs), signal),
     },
+    { what: 'usage', everyMs: hourMs, run: () => store.usage.purge(ago(minuteDays * dayMs), ago(spanDays * dayMs)) },
     { what: 'messages of webhooks', everyMs: 10 * minuteMs, run: () => webhooks.purge() },
     { what: 'failing webhooks', everyMs: minuteMs, run: () => webhooks.tellDisabled() },
     { what: 'idempotency keys', everyMs: hourMs, run: () => store.idempotency.purge(ago(dayMs)) },

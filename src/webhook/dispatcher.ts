@@ -50,7 +50,7 @@ export class Dispatcher {
   async close(): Promise<void> {
     this.#ended.abort()
     for (const { unsubscribe } of this.#watched.values()) unsubscribe()
-    await Promise.all([...this.#watched.values()].map(({ running }) => running))
+    await Promise.all([...this.#watched.values()].flatMap(({ running }) => running ?? []))
   }
 
   /** Follows the log of an organisation, and hands over what it has. A repeat is harmless. */
@@ -62,6 +62,14 @@ export class Dispatcher {
       this.#watched.set(orgId, { unsubscribe, hasNews: false })
     }
     this.#hasNews(orgId)
+  }
+
+  /** Of an organisation that is being deleted: what it does from here on is nobody's. */
+  async forget(orgId: string): Promise<void> {
+    const watched = this.#watched.get(orgId)
+    watched?.unsubscribe()
+    this.#watched.delete(orgId)
+    await watched?.running
   }
 
   /** The message of an event for a destination; undefined when it is not for it. */
@@ -90,7 +98,7 @@ export class Dispatcher {
 
   async #handOverAll(orgId: string, watched: { hasNews: boolean }): Promise<void> {
     const { signal } = this.#ended
-    while (watched.hasNews && !signal.aborted) {
+    while (watched.hasNews && !signal.aborted && this.#watched.get(orgId) === watched) {
       watched.hasNews = false
       try {
         const { hasMore } = await this.#permits.use(() =>

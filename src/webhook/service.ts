@@ -101,6 +101,11 @@ export class Webhooks {
     await this.#dispatcher.close()
   }
 
+  /** Hands over nothing more of an organisation, which is being deleted. */
+  async forget(orgId: string): Promise<void> {
+    await this.#dispatcher.forget(orgId)
+  }
+
   /** The answer has the secret. */
   async create(
     orgId: string,

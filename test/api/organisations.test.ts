@@ -4,6 +4,7 @@ import { readdir } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { WebSocket } from 'ws'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { valuesOf } from '../support/database.ts'
 import { previewHost, restoring, useWorld } from '../support/world.ts'
@@ -70,7 +71,7 @@ test('organisation: a suspended one is refused everywhere, rests, and goes on wh
   await world.reconciler.settled(id)
   assert.equal(world.machines.isRunning(sandbox), false)
   const preview = await world.api.raw('GET', '/', { host: `${sandbox}-p3000.${previewHost}`, key: null })
-  assert.equal(preview.status, 403, preview.text)
+  assert.deepEqual([preview.status, preview.text.includes('organisation_suspended')], [403, true], preview.text)
   assert.equal(world.machines.isRunning(sandbox), false, 'a preview wakes nothing')
   for (const [method, url] of [
     ['GET', signed.body.url],
@@ -115,6 +116,23 @@ test('organisation: a start under way when it is suspended ends refused, and not
   ])
 })
 
+test('organisation: its builds end when it is suspended, the detached ones too, and nothing of them is left', async () => {
+  const { id, api } = await tenant()
+  const image = { steps: [{ type: 'run', args: { commands: ['sleep 60'] } }] }
+  const attached = api.post('/api/snapshots', { name: 'attached', image }).catch(() => undefined)
+  const other = { steps: [{ type: 'run', args: { commands: ['sleep 61'] } }] }
+  const detached = await api.post('/api/snapshots?async=1', { name: 'detached', image: other })
+  assert.equal(detached.status, 202, detached.text)
+  const building = `select count(*)::int from sandboxes where org_id = '${id}' and status = 'running'`
+  await eventually(async () => (await valuesOf(world.store.databaseUrl, building))[0] === 2)
+  await world.operator.post(`/api/orgs/${id}/suspend`, {})
+  await attached
+  await world.reconciler.settled(id)
+  assert.deepEqual(await valuesOf(world.store.databaseUrl, building), [0])
+  await world.operator.post(`/api/orgs/${id}/resume`)
+  assert.deepEqual(await valuesOf(world.store.databaseUrl, `select id from images where org_id = '${id}'`), [])
+})
+
 test('organisation: its open streams and sockets end within a second when it is suspended', async () => {
   const { id, api } = await tenant()
   const sandbox = await sandboxOf(api)
@@ -154,6 +172,9 @@ test('organisation: a deleted one leaves no row in any table that names it, and 
   await api.post('/api/volumes', { name: 'more', sizeMB: 64 }, { headers: { 'idempotency-key': 'one' } })
   await api.put('/api/registries/ghcr.io', { username: 'ada', password: 'secret' })
   await api.post('/api/images/contexts', { files: [] })
+  const hook = await api.post('/api/webhooks', { url: 'https://example.com/hook' })
+  assert.equal(hook.status, 201, hook.text)
+  await api.post(`/api/webhooks/${hook.body.id}/test`)
   const image = { steps: [{ type: 'run', args: { commands: ['echo built'] } }] }
   assert.equal((await api.post('/api/snapshots', { name: 'tools', image })).status, 201)
   const deleted = await world.operator.delete(`/api/orgs/${id}`)
@@ -163,6 +184,8 @@ test('organisation: a deleted one leaves no row in any table that names it, and 
   assert.equal((await world.operator.get(`/api/orgs/${id}`)).status, 404)
   assert.equal((await api.get('/api/whoami')).status, 401)
   assert.deepEqual(await tablesWithRowsOf(id), [])
+  const mentions = world.logs.filter(({ level, facts }) => level === 'warn' && JSON.stringify(facts).includes(id))
+  assert.deepEqual(mentions, [], 'nothing was tried twice')
   assert.equal(world.machines.isRunning(sandbox), false)
   assert.equal(world.machines.checkpoints.size, 0)
   const folders = await readdir(world.dataDir, { recursive: true })

@@ -157,10 +157,8 @@ test('sandbox: fields that are not built answer 501 unless they are empty', asyn
     secretStore: '',
   })
   assert.match(id, /^sb-/)
-  for (const field of ['secretStore', 'webhooks']) {
-    const { status, body } = await world.api.post('/api/sandboxes', { [field]: ['x'] })
-    assert.deepEqual([status, body.code, body.field], [501, 'not_implemented', field])
-  }
+  const { status, body } = await world.api.post('/api/sandboxes', { secretStore: ['x'] })
+  assert.deepEqual([status, body.code, body.field], [501, 'not_implemented', 'secretStore'])
 })
 
 test('sandbox: endpoints that are not built answer 501', async () => {
@@ -170,7 +168,6 @@ test('sandbox: endpoints that are not built answer 501', async () => {
     ['GET', '/api/sandboxes/sb-x/mounts'],
     ['POST', '/api/sandboxes/sb-x/agent'],
     ['GET', '/api/sandboxes/sb-x/usage'],
-    ['POST', '/api/webhooks'],
   ]
   for (const [method, path] of calls) {
     const { status, body } = await api.send(method, path)

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { WebSocket } from 'ws'
 import { openApiDocument } from '../../src/http/server/openapi.ts'
 import { routes } from '../../src/http/routes/index.ts'
-import { useWorld } from '../support/world.ts'
+import { operatorKey, useWorld } from '../support/world.ts'
 
 const world = useWorld()
 
@@ -22,6 +22,7 @@ test('unknown names: every route refuses an unknown parameter before it does any
     const answer = await world.api.raw(method, `${target}?nonesuch=1&path=a&domain=a.b`, {
       ...(method === 'GET' || method === 'HEAD' ? {} : { body: {} }),
       ...(auth === 'key' ? {} : { headers: { accept: 'application/json' } }),
+      ...(auth === 'operator' ? { key: operatorKey } : {}),
     })
     const shown = `${method} ${path} → ${answer.status} ${answer.text.slice(0, 200)}`
     if (lenient) {

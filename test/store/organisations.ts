@@ -4,7 +4,7 @@ import { acting } from '../../src/events/index.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { newOrganisation, sandboxOf } from './kit.ts'
+import { newOrganisation, newSession, sandboxOf } from './kit.ts'
 
 export function organisationTests(store: Store): void {
   const { organisations } = store
@@ -107,6 +107,22 @@ export function organisationTests(store: Store): void {
       assert.deepEqual(await organisations.deleteApiKey((await newOrganisation(store)).id, root.id), [])
       await refuses(organisations.addApiKey({ ...key(orgId), madeBy: child.id }, { keysMax: 10 }), 'unauthorized')
       await refuses(organisations.addApiKey(key(orgId), { keysMax: 1 }), 'quota_exceeded')
+    })
+
+    test('API key: what the agent of a session makes counts for the key that made the session', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const maker = { ...key(orgId), isDefault: false, sandboxesMax: 1 }
+      await organisations.addApiKey(maker, { keysMax: 10 })
+      const session = await acting({ actor: { type: 'key', id: maker.id }, cause: 'request' }, () =>
+        newSession(store, orgId),
+      )
+      const asAgent = <Result>(work: () => Promise<Result>) =>
+        acting({ actor: { type: 'agent', id: session.id }, cause: 'agent' }, work)
+      assert.equal(await asAgent(() => store.sandboxes.reachedKeyBound('')), undefined)
+      const sandbox = sandboxOf(orgId)
+      await asAgent(() => store.sandboxes.insertSandbox(sandbox))
+      assert.equal((await store.sandboxes.sandbox(sandbox.id))?.keyId, maker.id)
+      assert.equal(await asAgent(() => store.sandboxes.reachedKeyBound('')), 1)
     })
 
     test('organisation: its rows go when nothing of it has data beside the database', async () => {

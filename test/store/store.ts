@@ -9,6 +9,7 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import { newOrganisation, newSession, sandboxOf } from './kit.ts'
 import { organisationTests } from './organisations.ts'
 import { previewTests } from './previews.ts'
+import { usageTests } from './usage.ts'
 import { volumeTests } from './volumes.ts'
 import { sandboxTests } from './sandboxes.ts'
 import { sessionCommitTests } from './session-commits.ts'
@@ -21,6 +22,7 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
   suite(`store conformance: ${name}`, () => {
     after(() => store.close())
     organisationTests(store)
+    usageTests(store)
     sandboxStoreTests(store)
     imageTests(store)
     sessionTests(store)

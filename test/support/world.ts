@@ -1,4 +1,5 @@
 import { mkdtemp, rm } from 'node:fs/promises'
+import { noPrices, UsageReports } from '../../src/organisation/usage/index.ts'
 import { noTargets, readTargets, Webhooks } from '../../src/webhook/index.ts'
 import { logEventTypes } from '../../src/protocol/log-events.ts'
 import {
@@ -147,12 +148,6 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     log,
   })
   await images.start()
-  const reconciler = new OrganisationReconciler({
-    organisations,
-    parts: organisationParts({ sessions, images, sandboxes }),
-    log,
-  })
-  reconciler.start()
   const { publicUrl, trustProxy = false } = options
   const operator = new Operator(store.organisations)
   const webhooks = new Webhooks({
@@ -165,6 +160,12 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     onDestination: () => undefined,
   })
   await webhooks.start()
+  const reconciler = new OrganisationReconciler({
+    organisations,
+    parts: organisationParts({ sessions, images, sandboxes, webhooks }),
+    log,
+  })
+  reconciler.start()
   await operator.putKey(operatorKey)
   const server = await createHttpServer(
     {
@@ -173,6 +174,8 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       sessions,
       organisations,
       webhooks,
+      usage: new UsageReports(store.usage),
+      prices: noPrices,
       keys: new Keys({ store: store.organisations, organisations, log }),
       operator,
       idempotency: store.idempotency,

@@ -23,6 +23,7 @@ import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
 import { templateRoutes } from './templates.ts'
+import { usageRoutes } from './usage.ts'
 import { volumeRoutes } from './volumes.ts'
 import { webhookRoutes } from './webhooks.ts'
 import { whoamiRoutes } from './whoami.ts'
@@ -50,6 +51,7 @@ export const routes: readonly Route[] = [
   ...sessionEventRoutes,
   ...sessionExportRoutes,
   ...eventRoutes,
+  ...usageRoutes,
   ...webhookRoutes,
   ...keyRoutes,
   ...organisationRoutes,

@@ -14,8 +14,6 @@ const endpoints: readonly [id: string, method: Route['method'], path: string, wh
   ['listAgents', 'GET', '/api/sandboxes/:id/agent', 'agent'],
   ['startAgent', 'POST', '/api/sandboxes/:id/agent', 'agent'],
   ['killAgent', 'POST', '/api/sandboxes/:id/agent/:agentId/kill', 'agent'],
-  ['getSandboxUsage', 'GET', '/api/sandboxes/:id/usage', 'usage'],
-  ['getUsage', 'GET', '/api/usage', 'usage'],
   ['listSecretStores', 'GET', '/api/secret-stores', 'secret stores'],
   ['createSecretStore', 'POST', '/api/secret-stores', 'secret stores'],
   ['getSecretStore', 'GET', '/api/secret-stores/:storeId', 'secret stores'],

@@ -6,6 +6,7 @@ import type { Log } from '../../lib/log.ts'
 import type { ImageService } from '../../image/index.ts'
 import type { Keys, Operator, Organisations } from '../../organisation/index.ts'
 import type { DiskReport, PreviewTarget, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
+import type { ComputePrices, UsageReports } from '../../organisation/usage/index.ts'
 import type { Webhooks } from '../../webhook/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
@@ -69,6 +70,8 @@ export interface HttpDeps {
   keys: Keys
   operator: Operator
   webhooks: Webhooks
+  usage: Pick<UsageReports, 'report' | 'sandbox'>
+  prices: ComputePrices
   idempotency: IdempotencyPort
   events: Pick<LogStreams, 'page' | 'follow'>
   preview: PreviewPort

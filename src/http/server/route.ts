@@ -50,6 +50,8 @@ export interface Route {
    */
   lenient?: boolean
   query?: z.ZodType
+  /** Names of further parameters, which the handler reads itself. */
+  furtherParameters?: RegExp
   headers?: z.ZodType
   /** A Zod type is read as JSON. `raw`: the handler reads the request itself. Absent: a body is ignored. */
   body?: z.ZodType | 'raw'

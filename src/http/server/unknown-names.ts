@@ -26,13 +26,13 @@ const listedNamesMax = 20
  */
 export type NameCheck = (request: FastifyRequest) => string | undefined
 
-export function nameCheckOf({ query, body, token, method, lenient = false }: Route): NameCheck {
+export function nameCheckOf({ query, furtherParameters, body, token, method, lenient = false }: Route): NameCheck {
   const parameters = namesOf(query ?? common.empty)
   if (token !== undefined) parameters?.add('token')
   const fields = body === 'raw' || method === 'GET' || method === 'HEAD' ? undefined : namesOf(body ?? common.empty)
   return (request) => {
     const given = request.query as Record<string, unknown>
-    const unknownParameters = unknownIn(given, parameters)
+    const unknownParameters = unknownIn(given, parameters).filter((name) => furtherParameters?.test(name) !== true)
     const unknownFields = isRecord(request.body) ? unknownIn(request.body, fields) : []
     if (unknownParameters.length === 0 && unknownFields.length === 0) return undefined
     if (!lenient) {

@@ -357,7 +357,134 @@ export const migrationStatements = {
   ],
 
   // What each sandbox and session has used, and when.
-  '0006-usage': [],
+  '0006-usage': [
+    // What each sandbox was allowed, and when: a row for each time that it ran with one size. Triggers write it, so that no change is without
+    // it. A time is never before the one that was written last, whatever the clock does: no second counts twice.
+    `create table usage_spans (
+      id bigint generated always as identity primary key,
+      org_id text collate "C" not null references organisations,
+      sandbox_id text collate "C" not null,
+      started_at timestamptz(3) not null,
+      ended_at timestamptz(3),
+      memory_mb integer not null,
+      cpu_count double precision not null,
+      disk_mb integer not null
+    )`,
+    'create unique index usage_spans_open on usage_spans (sandbox_id) where ended_at is null',
+    'create index usage_spans_org on usage_spans (org_id, ended_at)',
+    'create index usage_spans_sandbox on usage_spans (sandbox_id, started_at)',
+    // What is told of a sandbox whose record is gone.
+    `create table usage_sandboxes (
+      sandbox_id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      key_id text collate "C",
+      name text collate "C",
+      status text collate "C" not null,
+      tags jsonb not null,
+      tags_updated_at timestamptz(3),
+      created_at timestamptz(3) not null
+    )`,
+    'create index usage_sandboxes_org on usage_sandboxes (org_id)',
+    `create table usage_minutes (
+      sandbox_id text collate "C" not null,
+      minute timestamptz(0) not null,
+      org_id text collate "C" not null references organisations,
+      memory_mb_seconds double precision not null default 0,
+      measured_seconds double precision not null default 0,
+      memory_peak_mb integer not null default 0,
+      cpu_us bigint not null default 0,
+      sent_bytes bigint not null default 0,
+      received_bytes bigint not null default 0,
+      primary key (sandbox_id, minute)
+    )`,
+    'create index usage_minutes_org on usage_minutes (org_id, minute)',
+    // The counters of a running machine as they were counted last.
+    `create table usage_readings (
+      sandbox_id text collate "C" primary key,
+      epoch timestamptz(3) not null,
+      read_at timestamptz(3) not null,
+      cpu_us bigint not null,
+      sent_bytes bigint not null,
+      received_bytes bigint not null
+    )`,
+    `create table usage_models (
+      session_id text collate "C" not null,
+      hour timestamptz(0) not null,
+      org_id text collate "C" not null references organisations,
+      key_id text collate "C",
+      model text not null,
+      input_tokens bigint not null default 0,
+      output_tokens bigint not null default 0,
+      cache_read_tokens bigint not null default 0,
+      cache_write_tokens bigint not null default 0,
+      cost_nano_usd bigint not null default 0,
+      is_cost_known boolean not null default true,
+      primary key (session_id, hour)
+    )`,
+    'create index usage_models_org on usage_models (org_id, hour)',
+    // What was told of a month's budget: 80 for the warning, 100 for its end.
+    `create table usage_budgets (
+      org_id text collate "C" not null references organisations,
+      month date not null,
+      told integer not null,
+      primary key (org_id, month)
+    )`,
+    `create function usage_of_sandbox() returns trigger language plpgsql as $$
+      declare
+        present timestamptz(3) := clock_timestamp();
+        last timestamptz(3);
+      begin
+        insert into usage_sandboxes (sandbox_id, org_id, key_id, name, status, tags, tags_updated_at, created_at)
+          values (new.id, new.org_id, new.key_id, new.name, new.status, new.tags, new.tags_updated_at, new.created_at)
+          on conflict (sandbox_id) do update set name = excluded.name, status = excluded.status, tags = excluded.tags,
+            tags_updated_at = excluded.tags_updated_at;
+        if tg_op = 'UPDATE' and old.status = 'running' and new.status = 'running' and old.memory_mb = new.memory_mb
+            and old.cpu_count = new.cpu_count and old.disk_mb = new.disk_mb then
+          return null;
+        end if;
+        update usage_spans set ended_at = greatest(started_at, present) where sandbox_id = new.id and ended_at is null;
+        if new.status <> 'running' then
+          return null;
+        end if;
+        select max(ended_at) into last from usage_spans where sandbox_id = new.id;
+        insert into usage_spans (org_id, sandbox_id, started_at, memory_mb, cpu_count, disk_mb)
+          values (new.org_id, new.id, greatest(present, last), new.memory_mb, new.cpu_count, new.disk_mb);
+        return null;
+      end
+    $$`,
+    `create trigger usage_of_new_sandbox after insert on sandboxes for each row execute function usage_of_sandbox()`,
+    `create trigger usage_of_sandbox after update of status, memory_mb, cpu_count, disk_mb, name, tags on sandboxes
+      for each row when (old.status is distinct from new.status or old.memory_mb <> new.memory_mb or old.cpu_count <> new.cpu_count
+        or old.disk_mb <> new.disk_mb or old.name is distinct from new.name or old.tags <> new.tags)
+      execute function usage_of_sandbox()`,
+    `create function usage_of_session() returns trigger language plpgsql as $$
+      begin
+        insert into usage_models (session_id, hour, org_id, key_id, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
+            cost_nano_usd, is_cost_known)
+          select new.id, date_trunc('hour', clock_timestamp()), new.org_id, new.key_id, coalesce(config ->> 'model', ''),
+            new.input_tokens - old.input_tokens, new.output_tokens - old.output_tokens,
+            new.cache_read_tokens - old.cache_read_tokens, new.cache_write_tokens - old.cache_write_tokens,
+            coalesce(new.cost_nano_usd - old.cost_nano_usd, 0), new.cost_nano_usd is not null
+          from agent_configs where hash = new.agent_config_hash
+          on conflict (session_id, hour) do update set
+            input_tokens = usage_models.input_tokens + excluded.input_tokens,
+            output_tokens = usage_models.output_tokens + excluded.output_tokens,
+            cache_read_tokens = usage_models.cache_read_tokens + excluded.cache_read_tokens,
+            cache_write_tokens = usage_models.cache_write_tokens + excluded.cache_write_tokens,
+            cost_nano_usd = usage_models.cost_nano_usd + excluded.cost_nano_usd,
+            is_cost_known = usage_models.is_cost_known and excluded.is_cost_known;
+        return null;
+      end
+    $$`,
+    `create trigger usage_of_session after update of input_tokens, output_tokens on sessions
+      for each row when (old.input_tokens <> new.input_tokens or old.output_tokens <> new.output_tokens)
+      execute function usage_of_session()`,
+    // What runs now is counted from now on.
+    `insert into usage_sandboxes (sandbox_id, org_id, key_id, name, status, tags, tags_updated_at, created_at)
+      select id, org_id, key_id, name, status, tags, tags_updated_at, created_at from sandboxes on conflict do nothing`,
+    `insert into usage_spans (org_id, sandbox_id, started_at, memory_mb, cpu_count, disk_mb)
+      select org_id, id, clock_timestamp(), memory_mb, cpu_count, disk_mb from sandboxes where status = 'running' on conflict do nothing`,
+  ],
 
   // Destinations of webhooks, and the queue of what they are to get.
   '0007-webhooks': [

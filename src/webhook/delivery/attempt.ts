@@ -159,7 +159,7 @@ const reasons: Readonly<Record<string, string>> = {
 const reasonLengthMax = 300
 
 function reasonOf(error: unknown): string {
-  const { code = '', message = '' } = error as NodeJS.ErrnoException
+  const { code = '', message } = error as NodeJS.ErrnoException
   const known = reasons[code] ?? (code.startsWith('HPE_') ? 'the answer is no HTTP' : undefined)
   const isOfTls =
     known === undefined && (/^(?:ERR_TLS|ERR_SSL|CERT|UNABLE|DEPTH|SELF)/.test(code) || /certificate/.test(message))
