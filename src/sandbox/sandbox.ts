@@ -207,11 +207,11 @@ export function runningNow() {
 }
 
 export function specOf(sandbox: Sandbox): SandboxSpec {
-  const { id, image, cpuCount, memoryMb, diskMb, fromCheckpointId } = sandbox
+  const { id, orgId: owner, image, cpuCount, memoryMb, diskMb, fromCheckpointId } = sandbox
   const from = fromCheckpointId === undefined ? undefined : { checkpointId: fromCheckpointId }
   const mounted = sandbox.volumes.map(({ id: volumeId, path, readOnly }) => ({ id: volumeId, path, readOnly }))
   const volumes = mounted.length === 0 ? undefined : mounted
-  return { id, image, cpuCount, memoryMb, diskMb, ...defined({ from, volumes }) }
+  return { id, owner, image, cpuCount, memoryMb, diskMb, ...defined({ from, volumes }) }
 }
 
 /** Throws {@link notUsable} for a sandbox that has ended: in `error` a delete alone is possible. */

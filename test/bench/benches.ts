@@ -16,6 +16,7 @@ import { jsonReport, table } from './report.ts'
 import { sizesBench } from './sizes.ts'
 import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
+import { tenantsBench } from './tenants.ts'
 
 /** Started by `main.ts`. Only ratios of one run mean something. */
 const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>> = {
@@ -33,6 +34,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   alternatives: shared(alternativesBench),
   growth: growthBench,
   sizes: sizesBench,
+  tenants: tenantsBench,
 }
 
 /** Starts the server on the default paths, once for all benches. */

@@ -107,6 +107,7 @@ impl Program {
 
     /// Becomes the program. Returns only when that fails.
     pub fn replace_this(&self) -> Result<String, Error> {
+        sys::end_precedence();
         self.enter_mounts()?;
         for group in &self.groups {
             let members = group.join("cgroup.procs");
@@ -136,6 +137,8 @@ impl Program {
     }
 
     fn start(&self, id: u32, programs: &Programs) -> io::Result<Child> {
+        // The server and its relay come before others; what a program does for one sandbox does not, nor the sandbox that it starts.
+        sys::end_precedence();
         let output = || if self.detached { Stdio::null() } else { Stdio::piped() };
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
         let mut command = self.command();

@@ -8,11 +8,22 @@ import type { KeyReach } from '../../lib/key-reach.ts'
 import { sha256 } from '../../lib/secret.ts'
 import { TokenBuckets } from '../../lib/token-bucket.ts'
 import type { SessionService } from '../../session/index.ts'
+import { HeldRefusals } from './held-refusals.ts'
 import type { Route } from './route.ts'
 
 const keyLengthMax = 512
 /** A bucket of an organisation holds its requests of so many seconds. */
 const burstSeconds = 2
+
+class RateRefusal extends ServiceError {
+  /** Whose rate it is. */
+  readonly caller: string
+
+  constructor(caller: string, message: string, retryAfterSeconds: number) {
+    super('rate_limited', message, { details: { retryAfterSeconds } })
+    this.caller = caller
+  }
+}
 
 interface Rate {
   perSecond: number
@@ -64,6 +75,7 @@ export class Authentication {
   /** Of addresses and tokens, and the highest of a key. */
   readonly #rate: Rate
   readonly #buckets: TokenBuckets
+  readonly #refusals = new HeldRefusals()
 
   constructor(deps: AuthenticationDeps, rate: Rate) {
     this.#deps = deps
@@ -72,7 +84,16 @@ export class Authentication {
   }
 
   /** Throws `unauthorized`, `organisation_suspended` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
-  async admit(
+  async admit(request: FastifyRequest, route: Pick<Route, 'auth' | 'token'>): Promise<Caller | undefined> {
+    try {
+      return await this.#admit(request, route)
+    } catch (error) {
+      if (error instanceof RateRefusal) await this.#refusals.hold(error.caller)
+      throw error
+    }
+  }
+
+  async #admit(
     request: FastifyRequest,
     { auth, token: use }: Pick<Route, 'auth' | 'token'>,
   ): Promise<Caller | undefined> {
@@ -167,7 +188,7 @@ export class Authentication {
   #limit(name: string, rate?: Rate, message = 'too many requests'): void {
     const waitMs = this.#buckets.take(name, rate)
     if (waitMs === 0) return
-    throw new ServiceError('rate_limited', message, { details: { retryAfterSeconds: waitMs / 1000 } })
+    throw new RateRefusal(name, message, waitMs / 1000)
   }
 
   /** Limits the address first, so that guessing keys does not load the store. */

@@ -67,6 +67,9 @@ export abstract class CgroupHierarchy {
   /** Sets the rates of a group. Does nothing where it can have none. */
   abstract setDiskRates(group: string, bounds: DiskBounds): Promise<void>
 
+  /** What a new group weighs. */
+  abstract readonly usualWeight: number
+
   /** The weight of a group among its siblings; undefined where this tree weighs no processors. Reads without yielding. */
   abstract weight(group: string): number | undefined
 

@@ -121,6 +121,15 @@ export class Cgroups {
     for (const hierarchy of this.#hierarchies) hierarchy.setWeight(group, weight)
   }
 
+  /** Weighs a group as a part of what a new group weighs, if it does not yet. */
+  weighDown(group: string, part: number): void {
+    for (const hierarchy of this.#hierarchies) {
+      const weight = Math.round(hierarchy.usualWeight * part)
+      const has = hierarchy.weight(group)
+      if (has !== undefined && has !== weight) hierarchy.setWeight(group, weight)
+    }
+  }
+
   /** Processor time of a group, read without yielding. */
   cpuUs(group: string): number | undefined {
     const counts = this.#hierarchies.map((hierarchy) => hierarchy.cpuUs(group) ?? -1)

@@ -16,6 +16,7 @@ const sharesOfWeight = 1.024
 
 /** One or a few controllers of version 1 (cgroup-v1/*.rst). It refuses a memory limit below what processes hold with EBUSY. */
 export class CgroupV1 extends CgroupHierarchy {
+  readonly usualWeight = 1000
   protected readonly oomFile = 'memory.oom_control'
   protected readonly freezer = { file: 'freezer.state', thawed: 'THAWED', frozen: 'FROZEN' }
   protected readonly freezes = this.#has('freezer')

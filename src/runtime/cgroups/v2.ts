@@ -12,6 +12,7 @@ const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 
 /** Version 2 (cgroup-v2.rst), alone or beside controllers of version 1. It kills processes for a memory limit below what they hold. */
 export class CgroupV2 extends CgroupHierarchy {
+  readonly usualWeight = 100
   protected readonly oomFile = 'memory.events'
   protected readonly freezer = { file: 'cgroup.freeze', thawed: '0', frozen: '1' }
   protected readonly freezes = true

@@ -115,7 +115,7 @@ export function createContext(options: OciDriverOptions) {
     /** Serialise work on one sandbox, by its id. */
     locks: new KeyedMutex(),
     /** Bounds starts and dumps together. */
-    semaphore: new Semaphore({ permits: bootsAtOnce }),
+    semaphore: new Semaphore({ permits: bootsAtOnce, permitsPerKey: bootsAtOnce / 2 }),
     log,
   }
 }

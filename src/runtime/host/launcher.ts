@@ -49,7 +49,7 @@ export class Launcher {
       await allDone([limits.limitDisk(record, spec.diskMb), this.#run(record, spec, signal)])
       await this.#forgetMemory(record)
     }
-    await semaphore.use(() => this.#withShownFiles(record, start), { signal })
+    await semaphore.use(() => this.#withShownFiles(record, start), { signal, ...keyOf(spec) })
     if (spec.from !== undefined) await this.#runHooks(record)
   }
 
@@ -81,7 +81,7 @@ export class Launcher {
         await start(await moveDisk(this.#options, record, spec.diskMb))
       }
     }
-    await semaphore.use(startOrMove, { signal })
+    await semaphore.use(startOrMove, { signal, ...keyOf(spec) })
     if (isFork) await this.#runHooks(record)
   }
 
@@ -205,4 +205,9 @@ async function moveDisk(host: LauncherOptions, record: SandboxRecord, diskMb: nu
   log(`someone on the host holds the root that sandbox ${record.id} had: it goes on with a copy of its disk`)
   await cleanUp(host, record.id, () => pool.remove(diskOf(record)))
   return moved
+}
+
+/** The owner whose permit a start takes. */
+function keyOf({ owner }: SandboxSpec): { key?: string } {
+  return owner === undefined ? {} : { key: owner }
 }

@@ -3,6 +3,12 @@ import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import type { NetworkLimit } from '../network/limits.ts'
 import type { Machine } from './machine.ts'
 
+/**
+ * All sandboxes together, as a part of what any other program of the host weighs, such as the server, its database and hostd: what every call
+ * goes through must not wait for what one sandbox computes. Nothing is lost while those rest.
+ */
+const weightOfAll = 1 / 4
+
 type SharesOptions = Pick<Machine, 'names' | 'cgroups' | 'traits' | 'network' | 'inventory'>
 
 /**
@@ -29,6 +35,7 @@ export class Shares implements SandboxShares {
   async set(shares: ReadonlyMap<string, SandboxShare>): Promise<void> {
     const { names, cgroups, traits, network, inventory } = this.#options
     const earlier = this.#shares
+    cgroups.weighDown(names.cgroupRoot, weightOfAll)
     // From here on a change of limits sets the rates that hold now.
     this.#shares = shares
     const limits = new Map<number, NetworkLimit>()

@@ -254,6 +254,8 @@ export type CheckpointKind = 'full' | 'disk_only'
 
 export interface SandboxSpec {
   id: string
+  /** Whose start it is: one owner leaves others a place among those that start at once. Absent: of nobody yet. */
+  owner?: string
   /** Name of an installed image, such as `base`. */
   image: string
   /** Starts from this checkpoint's disk (and memory, for a full one) instead of the image. */

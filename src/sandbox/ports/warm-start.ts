@@ -13,6 +13,7 @@ type Asked = Partial<Omit<CreateSandbox & SandboxSpec, 'id' | 'volumes'>> & {
  * rule; one with the wrong rule yields sandboxes that silently lack it.
  */
 const rules: Record<keyof Asked, 'any' | 'none'> = {
+  owner: 'any',
   image: 'any',
   from: 'any',
   cpuCount: 'any',
