@@ -15,7 +15,7 @@ export const table = {
   protocol: base,
   events: [...base, 'protocol/log-events.ts'],
   sandbox: [...base, 'events'],
-  organisation: [...base, 'events', 'protocol/organisation.ts'],
+  organisation: [...base, 'events', 'protocol/organisation.ts', 'protocol/audit.ts'],
   webhook: [...base, 'events'],
   // A process of its own, which knows the tables of its queue alone.
   'webhook/delivery': [...base, 'webhook'],
@@ -45,7 +45,7 @@ export const table = {
   ],
 
   postgres: base,
-  store: [...base, ...domains],
+  store: [...base, 'protocol/audit.ts', ...domains],
   'http/server': [...base, 'protocol', ...domains],
   'http/routes': [...base, 'protocol', ...domains, 'http/server'],
   preview: [...base, 'protocol', 'events', 'sandbox', 'session', 'organisation'],

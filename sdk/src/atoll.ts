@@ -5,10 +5,13 @@ import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
 import type { EventInfo, HostInfo, ListedCheckpointInfo, Whoami } from './types.ts'
+import { Audit } from './audit.ts'
 import { Keys } from './keys.ts'
 import { Organisations } from './organisations.ts'
 import { Registries } from './registries.ts'
+import { Usage } from './usage.ts'
 import { Volumes } from './volumes.ts'
+import { Webhooks } from './webhooks.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
 const requestTimeoutMsDefault = 60_000
@@ -78,7 +81,10 @@ export class Atoll {
   readonly requestTimeoutMs: number
   readonly volumes = new Volumes(this)
   readonly registries = new Registries(this)
+  readonly audit = new Audit(this)
   readonly keys = new Keys(this)
+  readonly usage = new Usage(this)
+  readonly webhooks = new Webhooks(this)
   /** For the operator's key. */
   readonly organisations = new Organisations(this)
   readonly #apiKey: string | undefined

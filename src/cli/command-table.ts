@@ -115,6 +115,13 @@ export const commandTable: Record<string, readonly Entry[]> = {
     entry('contexts', 'list saved servers', async () => (await import('./commands/contexts.ts')).addContexts),
     entry('events', 'print what has happened', async () => (await import('./commands/events.ts')).addEvents),
     entry('key', 'make, list and end API keys', async () => (await import('./commands/key.ts')).addKey),
+    entry(
+      'webhook',
+      'be called when something happens',
+      async () => (await import('./commands/webhook.ts')).addWebhook,
+    ),
+    entry('usage', 'what was used, and what it costs', async () => (await import('./commands/usage.ts')).addUsage),
+    entry('audit', 'who has done what', async () => (await import('./commands/audit.ts')).addAudit),
     entry('org', 'organisations, for the operator', async () => (await import('./commands/org.ts')).addOrg),
     entry('api', 'send any request', async () => (await import('./commands/api.ts')).addApi),
     entry('up', 'start the server of this machine', async () => (await import('./commands/up.ts')).addUp),

@@ -1,4 +1,4 @@
-import type { Atoll, Keys } from '../../sdk/src/index.ts'
+import { type Atoll, Audit, type Keys } from '../../sdk/src/index.ts'
 import { UsageError } from './exit-codes.ts'
 import { clientOf, type Flags } from './settings.ts'
 
@@ -23,4 +23,9 @@ export async function organisationId(client: Atoll, given: string): Promise<stri
 export async function organisationKeys(given: string, flags: Flags): Promise<Keys> {
   const client = await operatorClient(flags)
   return client.organisations.keys(await organisationId(client, given))
+}
+
+export async function organisationAudit(given: string, flags: Flags): Promise<Audit> {
+  const client = await operatorClient(flags)
+  return new Audit(client, `/api/orgs/${encodeURIComponent(await organisationId(client, given))}/audit`)
 }

@@ -31,6 +31,8 @@ export interface PreviewProxyOptions {
   apiKeyHashes?: readonly string[]
   /** Of this server: cookies of visitors are made with it. */
   signingSecret: string
+  /** Called when somebody opens a preview and is allowed to. */
+  opened?: (target: PreviewTarget, request: IncomingMessage) => void
   /** The TLS proxy in front; absent without one. */
   edge?: Edge
   log: Log
@@ -109,6 +111,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     }
     // The client left while the name was looked up: do not wake the sandbox.
     if (response.destroyed) return
+    options.opened?.(target, request)
     const release = previews.keepAlive(target.sandbox.id)
     // The rest of a body may follow its answer into the sandbox.
     response.once('close', () => (hasBody(request) ? onceBodyOver(request, release) : release()))
@@ -126,6 +129,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     }
     if (socket.destroyed) return
     const { target } = result
+    options.opened?.(target, request)
     const release = previews.keepAlive(target.sandbox.id)
     upgraded.add(socket)
     socket.once('close', () => {

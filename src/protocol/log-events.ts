@@ -73,6 +73,7 @@ export const logEventData = {
   'session.deleted': none,
   'usage.budget_warning': z.object(budget),
   'usage.budget_exceeded': z.object(budget),
+  'audit.head': z.object({ number: z.int().describe('The newest entry'), hash: text('Its hash') }),
   'webhook.disabled': z.object({ reason: text('Why') }),
   'webhook.dropped': z.object({ count: z.int().describe('Messages that were not sent') }),
   'key.created': none,

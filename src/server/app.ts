@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { mkdir } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { fileURLToPath } from 'node:url'
@@ -35,6 +36,7 @@ import {
   OrganisationReconciler,
   Organisations,
 } from '../organisation/index.ts'
+import { Audit } from '../organisation/audit/index.ts'
 import { Budgets, Meter, UsageReports } from '../organisation/usage/index.ts'
 import { readingOf } from './usage-reading.ts'
 import { Sessions } from '../session/index.ts'
@@ -135,6 +137,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     log: (message) => log.info(message),
     ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
   })
+  const audit = new Audit(store.audit, log)
+  started.defer(() => audit.close())
   const meter = new Meter(store.usage, log)
   let budgets: Budgets | undefined
   const sandboxes = createSandboxService({
@@ -307,11 +311,20 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       keys,
       operator,
       webhooks,
+      audit,
+      auditStore: store.audit,
       usage: new UsageReports(store.usage),
       prices: config.usagePrices,
       idempotency: store.idempotency,
       events: new LogStreams({ log: store.events, bus }),
       preview: createPreviewProxy({
+        opened: ({ sandbox: { id, orgId }, port }, request) => {
+          const address = request.socket.remoteAddress ?? null
+          const subject = { id, port, host: request.headers.host ?? '' }
+          const entry = { orgId, ts: new Date(), operation: 'openPreview', subject, status: null, address }
+          const by = { actorType: 'visitor', actorId: null, request: randomBytes(8).toString('hex') }
+          audit.visited(`${id} ${port} ${address}`, { ...entry, ...by })
+        },
         previews: sandboxes.previews,
         bus,
         previewHost: config.previewUrl.hostname,

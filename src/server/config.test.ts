@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { test } from 'node:test'
 import { defaultLogLimits } from '../events/index.ts'
+import { defaultAuditLimits } from '../organisation/audit/index.ts'
 import { defaultHttpLimits } from '../http/server/config.ts'
 import { defaultImageLimits } from '../image/index.ts'
 import { defaultSandboxLimits } from '../sandbox/index.ts'
@@ -268,6 +269,7 @@ const defaults: Record<string, object> = {
   image: defaultImageLimits,
   session: defaultSessionLimits,
   events: defaultLogLimits,
+  audit: defaultAuditLimits,
   http: defaultHttpLimits,
   database: defaultDatabaseLimits,
 }
@@ -278,6 +280,7 @@ test('limits: they are read by group, and the others keep their defaults', () =>
     image: {},
     session: {},
     events: {},
+    audit: {},
     database: {},
     organisation: {},
     ...given,
@@ -288,6 +291,7 @@ test('limits: they are read by group, and the others keep their defaults', () =>
     session: {},
     events: {},
     http: {},
+    audit: {},
     database: {},
     organisation: {},
   })

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { AuditLimits } from '../organisation/audit/index.ts'
 import { organisationLimitBounds } from '../organisation/index.ts'
 import type { LogLimits } from '../events/index.ts'
 import type { HttpLimits } from '../http/server/config.ts'
@@ -99,6 +100,10 @@ export const limitBounds = {
     exportsPerOrganisationMax: [1, 1000],
     fileTransfersPerOrganisationMax: [1, 10_000],
   },
+  audit: {
+    days: [1, 36_500],
+    rowsMax: [1000, 1_000_000_000],
+  },
   database: {
     connectionsMax: [2, 200],
     waitingMax: [10, 100_000],
@@ -113,6 +118,7 @@ export const limitBounds = {
   session: Record<keyof SessionLimits, Bounds>
   events: Record<keyof LogLimits, Bounds>
   http: Record<Exclude<keyof HttpLimits, 'requestsPerSecond'>, Bounds>
+  audit: Record<keyof AuditLimits, Bounds>
   database: Record<keyof DatabaseLimits, Bounds>
 }
 
@@ -122,12 +128,13 @@ const limits = z.strictObject({
   session: shape(limitBounds.session).default({}),
   events: shape(limitBounds.events).default({}),
   http: shape(limitBounds.http).default({}),
+  audit: shape(limitBounds.audit).default({}),
   database: shape(limitBounds.database).default({}),
   /** What an organisation has whose operator has set nothing else. */
   organisation: shape(organisationLimitBounds).default({}),
 })
 
-/** `ATOLL_LIMITS`: a JSON object of the seven groups, each from limit to number. */
+/** `ATOLL_LIMITS`: a JSON object of the eight groups, each from limit to number. */
 export function readLimits(text: string, faults: string[]): z.output<typeof limits> {
   return readJson('ATOLL_LIMITS', text, limits, faults) ?? limits.parse({})
 }

@@ -62,6 +62,11 @@ test('retention: ages come from the settings, and sessions stay without one', as
     webhooks: { purge: async () => undefined, tellDisabled: async () => undefined },
     store: {
       idempotency: { purge: async (before: Date) => (await note('keys')(before), 0) },
+      audit: {
+        purge: async () => 0,
+        organisations: async () => [],
+        tellHead: async () => Promise.reject(new Error('none')),
+      },
       usage: { purge: async () => 0 },
       events: { purge: async (before: Date) => (await note('events')(before), 0) },
     },

@@ -1,4 +1,5 @@
 import { actingAsServer, defaultLogLimits } from '../events/index.ts'
+import { defaultAuditLimits } from '../organisation/audit/index.ts'
 import { defaultImageLimits, type Images } from '../image/index.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Log } from '../lib/log.ts'
@@ -27,6 +28,7 @@ interface RetentionContext {
   store: {
     idempotency: Pick<Store['idempotency'], 'purge'>
     usage: Pick<Store['usage'], 'purge'>
+    audit: Pick<Store['audit'], 'purge' | 'organisations' | 'tellHead'>
     events: Pick<Store['events'], 'purge'>
   }
   config: Pick<Config, 'sessionsKeptMs' | 'limits'>
@@ -51,6 +53,7 @@ export function retentionRules({
   config: { sessionsKeptMs, limits },
 }: RetentionContext): RetentionRule[] {
   const { eventsMax, eventDays } = { ...defaultLogLimits, ...limits.events }
+  const audit = { ...defaultAuditLimits, ...limits.audit }
   const { unusedDays } = { ...defaultImageLimits, ...limits.image }
   const rules: RetentionRule[] = [
     { what: 'stopped sandboxes', everyMs: 10 * minuteMs, run: (signal) => sandboxes.purge(ago(dayMs), signal) },
@@ -73,6 +76,8 @@ export function retentionRules({
       everyMs: hourMs,
       run: (signal) => sandboxes.removeUnusedCaches(ago(cacheDays * dayMs), signal),
     },
+    { what: 'audit', everyMs: hourMs, run: () => store.audit.purge(ago(audit.days * dayMs), audit.rowsMax) },
+    { what: 'heads of the audit', everyMs: dayMs, run: () => tellHeads(store.audit) },
     { what: 'usage', everyMs: hourMs, run: () => store.usage.purge(ago(minuteDays * dayMs), ago(spanDays * dayMs)) },
     { what: 'messages of webhooks', everyMs: 10 * minuteMs, run: () => webhooks.purge() },
     { what: 'failing webhooks', everyMs: minuteMs, run: () => webhooks.tellDisabled() },
@@ -84,6 +89,11 @@ export function retentionRules({
     rules.push({ what: 'ended sessions', everyMs: hourMs, run })
   }
   return rules
+}
+
+/** A receiver of webhooks that keeps the heads shows that the end of the audit was not cut off. */
+async function tellHeads(audit: Pick<Store['audit'], 'organisations' | 'tellHead'>): Promise<void> {
+  for (const orgId of await audit.organisations()) await audit.tellHead(orgId)
 }
 
 /** Carries out each rule now and again after its time. Its disposal waits for the runs under way. */

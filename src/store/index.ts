@@ -11,6 +11,7 @@ import type { EventLog } from '../events/index.ts'
 import type { ImageStore, RegistryCredentialStore } from '../image/index.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
+import type { AuditStore } from '../organisation/audit/index.ts'
 import type { UsageStore } from '../organisation/usage/index.ts'
 import type { WebhookStore } from '../webhook/index.ts'
 import type { SessionStore } from '../session/store.ts'
@@ -34,6 +35,7 @@ import { registryCredentialStore } from './registry-credentials.ts'
 import { sandboxStore } from './sandboxes.ts'
 import type { Database } from './schema.ts'
 import { sessionStore } from './sessions.ts'
+import { auditStore } from './audit.ts'
 import { usageStore } from './usage.ts'
 import { WebhookQueue } from './webhook-queue.ts'
 import { webhookStore } from './webhooks.ts'
@@ -53,6 +55,7 @@ export interface Store extends AsyncDisposable {
   organisations: OrganisationStore
   webhooks: WebhookStore
   usage: UsageStore
+  audit: AuditStore
   idempotency: IdempotencyStore
   events: EventLog
   databaseUrl: string
@@ -156,6 +159,7 @@ function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter, data
     images: calls.guard('images', imageStore(db, writer)),
     registryCredentials: calls.guard('registryCredentials', registryCredentialStore(db)),
     organisations: calls.guard('organisations', organisationStore(db, writer)),
+    audit: calls.guard('audit', auditStore(db, writer)),
     usage: calls.guard('usage', usageStore(db, writer)),
     webhooks: calls.guard('webhooks', webhookStore(db, writer, queue)),
     idempotency: calls.guard('idempotency', idempotencyStore(db)),

@@ -1,6 +1,8 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { LogEvent } from '../events/index.ts'
 import type { Claim } from '../lib/creation.ts'
+import type { AuditHead } from '../organisation/audit/index.ts'
+import type { ChainedEntry } from '../protocol/audit.ts'
 import type { ApiKey, Organisation } from '../organisation/index.ts'
 import type { Image, ImageLayer, RegistryCredential } from '../image/index.ts'
 import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint-records.ts'
@@ -49,6 +51,8 @@ export interface Database {
   /** The newest number of each organisation. Its row lock orders the commits that write events. */
   eventCounters: { orgId: string; lastNumber: number }
   events: EventTable
+  auditEntries: AuditEntryTable
+  auditHeads: AuditHead & { orgId: string; toldNumber: Generated<number> }
   webhookDestinations: DestinationTable
   webhookCursors: { orgId: string; number: number }
   webhookMessages: WebhookMessageTable
@@ -62,6 +66,11 @@ type Row<Fields> = {
 
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
+
+export interface AuditEntryTable extends Omit<ChainedEntry, 'ts' | 'subject'> {
+  ts: Date
+  subject: Json<ChainedEntry['subject']>
+}
 
 export interface DestinationTable extends Omit<Row<SealedDestination>, 'failures' | 'dropped'> {
   failures: Generated<number>

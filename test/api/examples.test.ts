@@ -277,7 +277,7 @@ async function prepared(operation: Operation): Promise<Made> {
   // Only the operator's own organisation may publish images.
   const isOperators = /publish(?:Image|Snapshot)$/i.test(operation.id)
   const own = isOperators ? { id: world.orgId, key: world.api.key } : await makeOrganisation(world.store)
-  const key = operation.path.startsWith('/api/orgs') ? operatorKey : own.key
+  const key = /^\/api\/(?:orgs|operator)/.test(operation.path) ? operatorKey : own.key
   const made = new Made(new ApiClient(world.origin, key), own.id)
   if (operation.statuses.includes(501)) return made
   for (const { name, in: where } of operation.parameters) {

@@ -1,3 +1,4 @@
+import { auditTests } from './audit.ts'
 import assert from 'node:assert/strict'
 import { after, suite, test } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
@@ -23,6 +24,7 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
     after(() => store.close())
     organisationTests(store)
     usageTests(store)
+    auditTests(store)
     sandboxStoreTests(store)
     imageTests(store)
     sessionTests(store)

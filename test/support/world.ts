@@ -1,4 +1,5 @@
 import { mkdtemp, rm } from 'node:fs/promises'
+import { Audit } from '../../src/organisation/audit/index.ts'
 import { noPrices, UsageReports } from '../../src/organisation/usage/index.ts'
 import { noTargets, readTargets, Webhooks } from '../../src/webhook/index.ts'
 import { logEventTypes } from '../../src/protocol/log-events.ts'
@@ -174,6 +175,8 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       sessions,
       organisations,
       webhooks,
+      audit: new Audit(store.audit, log),
+      auditStore: store.audit,
       usage: new UsageReports(store.usage),
       prices: noPrices,
       keys: new Keys({ store: store.organisations, organisations, log }),

@@ -84,6 +84,7 @@ export const execRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId', {
     id: 'attachExec',
+    audited: true,
     lenient: true,
     summary: 'Attach to an exec session (WebSocket)',
     description:
@@ -132,6 +133,7 @@ export const execRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/pty/:ptyId', {
     id: 'attachTerminal',
+    audited: true,
     lenient: true,
     tag: 'Terminals',
     summary: 'Attach to a terminal (WebSocket)',

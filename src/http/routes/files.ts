@@ -63,6 +63,7 @@ const upload = {
 export const fileRoutes = [
   route('GET', path, {
     id: 'readFile',
+    audited: true,
     ...read,
     summary: 'Read a file',
     answers: fileAnswers,
@@ -200,6 +201,7 @@ export const fileRoutes = [
   }),
   route('GET', `${path}/download`, {
     id: 'downloadSignedFile',
+    audited: true,
     ...signed,
     summary: 'Download with a signed URL',
     answers: fileAnswers,

@@ -99,6 +99,7 @@ export const imageRoutes = [
   }),
   route('GET', '/api/images/:name/archive', {
     id: 'exportImage',
+    audited: true,
     summary: 'Read an image as an OCI archive',
     description:
       'A tar of an OCI image layout, as skopeo and podman read it: one layer with all files, and the configuration. It is made first, in a sandbox of the ' +

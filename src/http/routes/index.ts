@@ -1,3 +1,4 @@
+import { auditHeadRoute, auditRoutes } from './audit.ts'
 import { cacheRoutes } from './caches.ts'
 import { checkpointRoutes } from './checkpoints.ts'
 import { contextRoutes } from './contexts.ts'
@@ -53,6 +54,8 @@ export const routes: readonly Route[] = [
   ...eventRoutes,
   ...usageRoutes,
   ...webhookRoutes,
+  ...auditRoutes,
+  auditHeadRoute,
   ...keyRoutes,
   ...organisationRoutes,
   ...mcpRoutes,

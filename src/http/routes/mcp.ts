@@ -24,6 +24,8 @@ const notAllowed = {
 export const mcpRoutes = [
   route('POST', '/mcp', {
     id: 'callMcp',
+    // Its tools call the API, which writes each call.
+    audited: false,
     summary: 'Call tools by the Model Context Protocol',
     description: 'Streamable HTTP without sessions. Its tools act with the key of the request.',
     query,
@@ -46,6 +48,7 @@ export const mcpRoutes = [
   }),
   route('DELETE', '/mcp', {
     id: 'endMcpSession',
+    audited: false,
     summary: 'Model Context Protocol: there is no session to end',
     answers: notAllowed,
     handle: (call) => serve(call),

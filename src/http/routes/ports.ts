@@ -14,6 +14,7 @@ const neverProxied = new Set(['CONNECT', 'TRACE'])
 export const portRoutes = [
   route('GET', '/api/sandboxes/:id/ports/:port/proxy/:path', {
     id: 'fetchPort',
+    audited: true,
     summary: 'Ask a server in the sandbox (any method)',
     description:
       'What follows `proxy` is sent as it is, with its slashes and its query, by any method, with a body or none. The sandbox gets neither key nor cookies, and ' +
@@ -40,6 +41,7 @@ export const portRoutes = [
   }),
   route('GET', '/api/sandboxes/:id/ports/:port/tunnel', {
     id: 'tunnelPort',
+    audited: true,
     summary: 'Connect to a port of the sandbox (WebSocket)',
     description:
       'Binary messages are the bytes of one TCP connection to the port on the loopback of the sandbox. The text message `{"type":"end"}` ends one direction, from either side. ' +

@@ -21,6 +21,7 @@ const route = routesOf('Sessions', 'session')
 export const sessionExportRoutes = [
   route('GET', '/v1/sessions/:sessionId/export', {
     id: 'exportSession',
+    audited: true,
     summary: 'Export a session as JSON lines',
     description:
       'Each line has a `type`: first `session`, then each `message`, each `event`, and each event of the `stream` with its ' +

@@ -48,6 +48,7 @@ export const webhookRoutes = [
   }),
   route('GET', `${path}/secret`, {
     id: 'getWebhookSecret',
+    audited: true,
     ...{ lenient, ofAll },
     summary: 'Read the secret of a destination',
     answers: { 200: { description: 'The secret', body: wire.webhookSecret } },

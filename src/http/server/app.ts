@@ -16,6 +16,7 @@ import type { Metrics } from './metrics.ts'
 import { dropWhenStalled } from './least-rate.ts'
 import { LiveCalls } from './live-calls.ts'
 import { withIds } from './names.ts'
+import { auditCall, auditRefusal } from './audit.ts'
 import { withinReach } from './reach.ts'
 import { assertRoute } from './scopes.ts'
 import { taken } from './taken.ts'
@@ -145,7 +146,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       onRequest: async (request, reply) => {
         const caller = await authentication.admit(request, route)
         if (caller !== undefined) request.caller = caller
-        assertRoute(caller, route)
+        try {
+          assertRoute(caller, route)
+        } catch (error) {
+          if (caller !== undefined) auditRefusal(deps.audit, route, request, caller, error)
+          throw error
+        }
         if (caller !== undefined) countLive(liveCalls, caller, request, reply)
         // Without this error the plugin would open and close a WebSocket.
         if (request.ws && route.upgrade === undefined) {
@@ -161,7 +167,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       },
       preHandler: async (request, reply) => {
         request.body = await checkLargeBody(route, request.body)
-        const upgrade = async () => await route.upgrade?.(await readyCall(route, callOf(options, request, reply)))
+        const upgrade = async () =>
+          await audited(route, callOf(options, request, reply), async (call) => await route.upgrade?.(call))
         if (request.ws) request.takeSocket = await acting(actingOf(request.caller), upgrade)
       },
       handler: async (request, reply) => {
@@ -200,9 +207,16 @@ function callOf(
   return { orgId, params, query, body, creation: undefined, request, reply, deps, limits, streams, metrics, openapi }
 }
 
-/** With ids for names, and what the key reaches. */
-async function readyCall(route: Route, call: Call): Promise<Call> {
-  return await withinReach(route, await withIds(call), call)
+/** Runs work of a call with ids for names, within what the key reaches, and with an entry in the audit before it. */
+async function audited<Result>(route: Route, call: Call, work: (call: Call) => Promise<Result>): Promise<Result> {
+  const ready = await withinReach(route, await withIds(call), call)
+  const failed = await auditCall(call.deps.audit, route, ready)
+  try {
+    return await work(ready)
+  } catch (error) {
+    failed(error)
+    throw error
+  }
 }
 
 /** Runs the handler, once per `Idempotency-Key` on routes that create. */
@@ -210,7 +224,7 @@ async function run(route: Route, call: Call, idempotency: Idempotency): Promise<
   const { request, reply, deps, orgId } = call
   const key = request.headers['idempotency-key']
   if (!route.creates || typeof key !== 'string' || request.caller === undefined) {
-    return await route.handle(await readyCall(route, call))
+    return await audited(route, call, (ready) => route.handle(ready))
   }
   const keptFor = request.caller.isOperator === true ? deps.organisations.default().id : orgId
   const hash = request.hash ?? (await hashOf(request, Buffer.alloc(0)))
@@ -218,7 +232,7 @@ async function run(route: Route, call: Call, idempotency: Idempotency): Promise<
     { orgId: keptFor, key, caller: request.caller, hash },
     {
       run: async (creation) =>
-        (await route.handle(await readyCall(route, { ...call, creation }))) ?? { statusCode: 204 },
+        (await audited(route, { ...call, creation }, (ready) => route.handle(ready))) ?? { statusCode: 204 },
       reserve: () => route.reserve?.(call),
       release: (id) => deps.sandboxes.release(id),
       failed: (error) => errorAnswer(error, pathOf(request)),

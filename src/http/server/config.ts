@@ -6,6 +6,7 @@ import type { Log } from '../../lib/log.ts'
 import type { ImageService } from '../../image/index.ts'
 import type { Keys, Operator, Organisations } from '../../organisation/index.ts'
 import type { DiskReport, PreviewTarget, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
+import type { Audit, AuditStore } from '../../organisation/audit/index.ts'
 import type { ComputePrices, UsageReports } from '../../organisation/usage/index.ts'
 import type { Webhooks } from '../../webhook/index.ts'
 import type { SessionService } from '../../session/index.ts'
@@ -70,6 +71,8 @@ export interface HttpDeps {
   keys: Keys
   operator: Operator
   webhooks: Webhooks
+  audit: Audit
+  auditStore: Pick<AuditStore, 'list' | 'page' | 'head' | 'tellHead'>
   usage: Pick<UsageReports, 'report' | 'sandbox'>
   prices: ComputePrices
   idempotency: IdempotencyPort

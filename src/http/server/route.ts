@@ -50,6 +50,8 @@ export interface Route {
    */
   lenient?: boolean
   query?: z.ZodType
+  /** Whether its calls are in the audit. Default: all but GET and HEAD. */
+  audited?: boolean
   /** Names of further parameters, which the handler reads itself. */
   furtherParameters?: RegExp
   headers?: z.ZodType

@@ -1,5 +1,6 @@
 /** Wire shapes of the HTTP API, one file a resource. They check requests, give types to routes, and become `openapi.json`. */
 export * as common from './common.ts'
+export * as audit from './audit.ts'
 export * as caches from './caches.ts'
 export * as checkpoints from './checkpoints.ts'
 export * as events from './events.ts'

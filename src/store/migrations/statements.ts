@@ -551,7 +551,32 @@ export const migrationStatements = {
   ],
 
   // Who has asked for what.
-  '0008-audit': [],
+  '0008-audit': [
+    // No reference to the organisation: what was done stays on record when it is deleted. The operator's own chain has an empty id.
+    `create table audit_entries (
+      org_id text collate "C" not null,
+      number bigint not null,
+      ts timestamptz(3) not null,
+      actor_type text collate "C" not null,
+      actor_id text collate "C",
+      address text collate "C",
+      operation text collate "C" not null,
+      request text collate "C" not null,
+      subject jsonb not null,
+      status integer,
+      previous_hash text collate "C" not null,
+      hash text collate "C" not null,
+      primary key (org_id, number)
+    )`,
+    `create table audit_heads (
+      org_id text collate "C" primary key,
+      number bigint not null,
+      hash text collate "C" not null,
+      pruned_number bigint not null default 0,
+      pruned_hash text collate "C" not null,
+      told_number bigint not null default 0
+    ) with (fillfactor = 20)`,
+  ],
 
   // What the quotas of an organisation count by.
   '0009-quotas': [],

@@ -1,0 +1,88 @@
+const hidden = '[redacted]'
+const textLengthMax = 512
+const itemsMax = 64
+const depthMax = 3
+
+/** Flags and names whose value is a secret. */
+const secretName =
+  /(?:^|[-_.])(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth(?:orization)?|bearer|cookie|session[-_]?key|signature|sig)(?:$|[-_.=:])/i
+
+const secretEnd = /(?:password|passwd|passphrase|secret|token|apikey)$/i
+
+/** Texts that are secrets by their form. */
+const secretForms: readonly RegExp[] = [
+  /\batoll_(?:op_)?[A-Za-z0-9_-]{20,}/g,
+  /\bpvt_[A-Za-z0-9_-]{20,}/g,
+  /\bst\.[a-z]+\.[0-9a-z]+\.session_[a-z0-9]+\.[A-Za-z0-9_-]{43}/g,
+  /\bwhsec_[A-Za-z0-9+/=]{16,}/g,
+  /\bsk-[A-Za-z0-9_-]{16,}/g,
+  /\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})/g,
+  /\bglpat-[A-Za-z0-9_-]{16,}/g,
+  /\bxox[abeoprs]-[A-Za-z0-9-]{10,}/g,
+  /\bnpm_[A-Za-z0-9]{30,}/g,
+  /\bpypi-[A-Za-z0-9_-]{20,}/g,
+  /\bdckr_pat_[A-Za-z0-9_-]{20,}/g,
+  /\bhf_[A-Za-z0-9]{20,}/g,
+  /\bAIza[A-Za-z0-9_-]{30,}/g,
+  /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g,
+  /\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}/g,
+  /\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}/g,
+  /\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*/g,
+  /-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g,
+]
+
+/** Removes secrets from a text of a client, and cuts it. */
+export function redactText(text: string): string {
+  let done = text
+    // User and password in a URL.
+    .replaceAll(/([a-z][a-z0-9+.-]*:\/\/)[^\s/@]+@/gi, `$1${hidden}@`)
+    .replaceAll(/\b(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${hidden}`)
+    // `NAME=value`, `--name=value`, `name: value`, also within a shell line.
+    .replaceAll(
+      /([A-Za-z0-9_.-]{1,64})(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s"'&;|]+)/g,
+      (whole, name: string, between: string) => (isSecretName(name) ? `${name}${between}${hidden}` : whole),
+    )
+    // `--password value`, and what `mysql -pvalue` and `curl -u user:value` have.
+    .replaceAll(
+      /(^|\s)(--?[A-Za-z0-9_.-]{1,64})(\s+)(?!-)("[^"]*"|'[^']*'|[^\s"'&;|]+)/g,
+      (whole, before: string, name: string, between: string) =>
+        isSecretName(name) || name === '-u' || name === '--user' ? `${before}${name}${between}${hidden}` : whole,
+    )
+    .replaceAll(/(^|\s)-p(?=[^\s-])[^\s"']+/g, `$1-p${hidden}`)
+  for (const form of secretForms) done = done.replaceAll(form, hidden)
+  return done.length <= textLengthMax ? done : `${done.slice(0, textLengthMax)}…`
+}
+
+/** Arguments of a command: the one behind a flag of a secret is one too. */
+export function redactArguments(given: readonly string[]): string[] {
+  const shown = given.slice(0, itemsMax).map((argument, index) => {
+    const before = given[index - 1] ?? ''
+    const isBehindFlag =
+      before.startsWith('-') &&
+      !before.includes('=') &&
+      (isSecretName(before) || before === '-u' || before === '--user')
+    return isBehindFlag ? hidden : redactText(argument)
+  })
+  return given.length > itemsMax ? [...shown, `… ${given.length - itemsMax} more`] : shown
+}
+
+/** A value of JSON. Fields with the name of a secret are hidden whole. */
+export function redactValue(value: unknown, depth = 0): unknown {
+  if (typeof value === 'string') return redactText(value)
+  if (Array.isArray(value)) {
+    if (value.every((item) => typeof item === 'string')) return redactArguments(value)
+    return depth >= depthMax ? hidden : value.slice(0, itemsMax).map((item) => redactValue(item, depth + 1))
+  }
+  if (typeof value !== 'object' || value === null) return value
+  if (depth >= depthMax) return hidden
+  return Object.fromEntries(
+    Object.entries(value)
+      .slice(0, itemsMax)
+      .map(([name, item]) => [redactText(name), isSecretName(name) ? hidden : redactValue(item, depth + 1)]),
+  )
+}
+
+function isSecretName(name: string): boolean {
+  // `myToken` is `my-token`; `PGPASSWORD` has no border.
+  return secretName.test(name.replaceAll(/([a-z0-9])([A-Z])/g, '$1-$2')) || secretEnd.test(name)
+}
