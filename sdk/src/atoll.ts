@@ -4,7 +4,7 @@ import { connectionReason } from './reasons.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
-import type { EventInfo, HostInfo, ListedCheckpointInfo, Whoami } from './types.ts'
+import type { EventInfo, HostInfo, ListedCheckpointInfo, OwnLimits, Whoami } from './types.ts'
 import { Audit } from './audit.ts'
 import { Keys } from './keys.ts'
 import { Organisations } from './organisations.ts'
@@ -110,6 +110,11 @@ export class Atoll {
   /** The organisation whose key this client has. */
   async whoami(options: RequestOptions = {}): Promise<Whoami> {
     return await this.json('GET', '/api/whoami', options)
+  }
+
+  /** What the organisation may have, and what it has. */
+  async limits(options: RequestOptions = {}): Promise<OwnLimits> {
+    return await this.json('GET', '/api/limits', options)
   }
 
   /** The machine of the server: its resources, what is left of them, and its health. */

@@ -120,6 +120,7 @@ export const commandTable: Record<string, readonly Entry[]> = {
       'be called when something happens',
       async () => (await import('./commands/webhook.ts')).addWebhook,
     ),
+    entry('limits', 'what the organisation may have', async () => (await import('./commands/limits.ts')).addLimits),
     entry('usage', 'what was used, and what it costs', async () => (await import('./commands/usage.ts')).addUsage),
     entry('audit', 'who has done what', async () => (await import('./commands/audit.ts')).addAudit),
     entry('org', 'organisations, for the operator', async () => (await import('./commands/org.ts')).addOrg),

@@ -34,6 +34,8 @@ import { imagesOf, type ImageStore } from './store.ts'
 import { type Bases, UsableImages } from './usable-images.ts'
 
 export interface ImageServiceDeps extends ContextDeps {
+  /** Builds that an organisation may run at a time, if that is fewer than `limits.buildsAtOnce`. */
+  buildsAtOnceOf?: (orgId: string) => number
   store: ImageStore
   sandboxes: SandboxService
   registryCredentials: RegistryCredentials

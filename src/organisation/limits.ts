@@ -68,7 +68,7 @@ export const organisationLimitBounds: Record<keyof OrganisationLimits, Bounds> =
   sessionsMax: [0, 1_000_000],
   eventStreamsMax: [0, 100_000],
   socketsMax: [0, 100_000],
-  buildsAtOnce: [0, 8],
+  buildsAtOnce: [1, 8],
   startsAtOnce: [1, 1000],
   requestsPerSecond: [1, 1_000_000],
   requestsPerSecondPerKey: [1, 1_000_000],

@@ -75,7 +75,7 @@ export class Organisations {
 
   /** Throws `not_found`. */
   async use(orgId: string): Promise<OrganisationUse> {
-    return await this.#store.use(this.get(orgId).id)
+    return await this.#store.use(orgId)
   }
 
   /** By name, then id. */

@@ -38,7 +38,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   const { isAnnounced, creation, keepsMemory = false } = options
   let sandbox = draft
   try {
-    await quota.claimRecord(draft.orgId, async () => {
+    await quota.claimRecord(draft, async () => {
       context.assertActive?.(draft.orgId)
       await assertKeyHasRoom(store, draft.id)
       // A repeat of a request with a key must find its id again, which may be a reserved one.

@@ -80,11 +80,11 @@ export type SavedCheckpoint = CheckpointChange & Pick<Checkpoint, 'sizeBytes'>
 
 /** The records of checkpoints within two quotas: how many a sandbox has of a kind, and the disk of the organisation. */
 export class CheckpointRecords {
-  readonly #context: Pick<LifecycleContext, 'store' | 'driver' | 'disk' | 'limits'>
+  readonly #context: Pick<LifecycleContext, 'store' | 'driver' | 'disk' | 'limits' | 'quotaOf'>
   /** By sandbox. */
   readonly #creations = new KeyedMutex()
 
-  constructor(context: Pick<LifecycleContext, 'store' | 'driver' | 'disk' | 'limits'>) {
+  constructor(context: Pick<LifecycleContext, 'store' | 'driver' | 'disk' | 'limits' | 'quotaOf'>) {
     this.#context = context
   }
 
@@ -108,10 +108,28 @@ export class CheckpointRecords {
     })
   }
 
-  /** Throws `quota_exceeded` when the organisation has no disk left. The size of a checkpoint is known only at its end. */
+  /**
+   * Throws `quota_exceeded` when the organisation has no disk left, or as many checkpoints of clients as it may have. The size of a checkpoint is
+   * known only at its end.
+   */
   async insert(checkpoint: Checkpoint, creation?: Creation): Promise<void> {
     const { store, disk } = this.#context
-    await disk.claimMb(checkpoint.orgId, 1, () => store.insertCheckpoint(checkpoint, creation))
+    // Under the lock of the organisation, so that concurrent calls do not all find the last unit free.
+    await disk.claimMb(checkpoint.orgId, 1, async () => {
+      if (checkpoint.owner === 'client') await this.#assertOrganisationHasRoom(checkpoint.orgId)
+      await store.insertCheckpoint(checkpoint, creation)
+    })
+  }
+
+  async #assertOrganisationHasRoom(orgId: string): Promise<void> {
+    const { store, quotaOf } = this.#context
+    const limit = quotaOf?.(orgId).checkpointsMax ?? Infinity
+    if (limit === Infinity) return
+    const active = await store.countCheckpoints(orgId)
+    if (active < limit) return
+    throw new ServiceError('quota_exceeded', `the organisation has ${active} checkpoints, the most it may have`, {
+      details: { limit, active },
+    })
   }
 
   /**

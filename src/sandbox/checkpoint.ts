@@ -42,7 +42,7 @@ export interface ImportCheckpoint {
 
 export type CheckpointService = Omit<Checkpoints, 'close' | 'keepMemory' | 'deleteExpired'>
 
-type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk'> & Omit<ForksContext, 'ready'>
+type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk' | 'quotaOf'> & Omit<ForksContext, 'ready'>
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
 export class Checkpoints {

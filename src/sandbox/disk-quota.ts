@@ -10,12 +10,12 @@ const mebibyte = 1024 * 1024
  */
 export class DiskQuota {
   readonly #store: Pick<SandboxStore, 'diskUse'>
-  readonly #maxBytes: number
+  readonly #maxMbOf: (orgId: string) => number
   readonly #locks = new KeyedMutex()
 
-  constructor(store: Pick<SandboxStore, 'diskUse'>, maxMb: number) {
+  constructor(store: Pick<SandboxStore, 'diskUse'>, maxMbOf: (orgId: string) => number) {
     this.#store = store
-    this.#maxBytes = maxMb * mebibyte
+    this.#maxMbOf = maxMbOf
   }
 
   /**
@@ -31,7 +31,8 @@ export class DiskQuota {
     return await this.#locks.run(orgId, async () => {
       const { promisedMb, storedBytes } = await this.#store.diskUse(orgId, insteadOf)
       const usedBytes = promisedMb * mebibyte + storedBytes
-      if (usedBytes + askedBytes > this.#maxBytes) throw exceeded(this.#maxBytes, usedBytes, askedBytes)
+      const maxBytes = this.#maxMbOf(orgId) * mebibyte
+      if (usedBytes + askedBytes > maxBytes) throw exceeded(maxBytes, usedBytes, askedBytes)
       return await record()
     })
   }

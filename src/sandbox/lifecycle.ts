@@ -13,7 +13,7 @@ import type { Guest } from './ports/guest.ts'
 import type { RuntimeDriver, SandboxSpec, SandboxUsage } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { clientsActiveAtMs } from './process.ts'
-import { RunningSandboxQuota, type SandboxLimits } from './quota.ts'
+import { quotaOfLimits, RunningSandboxQuota, type SandboxQuota, type SandboxLimits } from './quota.ts'
 import {
   type Sandbox,
   type SandboxChange,
@@ -43,6 +43,8 @@ export interface LifecycleContext {
   disk: DiskQuota
   /** Throws for an organisation of which nothing may start or run. Default: none. */
   assertActive?: (orgId: string) => void
+  /** What an organisation may have. Default: what the limits say. */
+  quotaOf?: (orgId: string) => SandboxQuota
   /** Counts what machines use. Default: nobody does. */
   meter?: UsageMeter
   /** Most warm sandboxes. Default: none. */
@@ -88,8 +90,10 @@ export class Lifecycle {
   constructor(context: LifecycleContext, prepareWake: (sandbox: Sandbox) => Promise<Prepare>) {
     this.#context = context
     this.#activity = new ActivityRecorder(context.store, context.log)
-    this.#quota = new RunningSandboxQuota(context.store, context.limits.runningSandboxesMax)
-    this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
+    const quotaOf = context.quotaOf ?? (() => quotaOfLimits(context.limits))
+    this.#quota = new RunningSandboxQuota(context.store, quotaOf)
+    const { startsAtOnce } = context.limits
+    this.#transitions = new TransitionQueue((orgId) => Math.min(startsAtOnce, quotaOf(orgId).startsAtOnce))
     this.clocks = new IdleClocks((sandboxId) => void actingAsServer('idle_timeout', () => this.#idle(sandboxId)))
     this.usage = new UsageSampler({
       driver: context.driver,
@@ -216,7 +220,7 @@ export class Lifecycle {
         if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
         return running
       }
-      return sandbox.status === 'hibernated' ? await this.#quota.claimWake(sandbox.orgId, replaced) : await replaced()
+      return sandbox.status === 'hibernated' ? await this.#quota.claimWake(sandbox, replaced) : await replaced()
     }
     try {
       return await this.#transitions.runWithPermit(await this.read(sandboxId), transition)
@@ -241,8 +245,10 @@ export class Lifecycle {
       if (sandbox.status !== 'running') return await record()
       const { cpuCount, memoryMb } = change
       try {
-        await this.#context.driver.resize({ ...specOf(sandbox), cpuCount, memoryMb })
-        return await record()
+        return await this.#quota.claimSizes(sandbox, change, async () => {
+          await this.#context.driver.resize({ ...specOf(sandbox), cpuCount, memoryMb })
+          return await record()
+        })
       } catch (error) {
         // A part of the change may have been made, and its commit may have happened.
         await this.#align(sandboxId)

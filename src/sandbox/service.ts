@@ -23,6 +23,7 @@ import type { Page, SandboxQuery } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import { mayBeWarm } from './ports/warm-start.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
+import { quotaOfLimits } from './quota.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
 import { Scaling, type ScalingService } from './scaling.ts'
@@ -100,7 +101,8 @@ const rebootGraceMs = 3000
 export function createSandboxService(deps: SandboxServiceDeps) {
   const { store, driver, guest, log, limits } = deps
   const patches = new Patches(store, limits, deps.bus)
-  const disk = new DiskQuota(store, limits.diskMbPerOrganisationMax)
+  const quotaOf = deps.quotaOf ?? (() => quotaOfLimits(limits))
+  const disk = new DiskQuota(store, (orgId) => quotaOf(orgId).diskMbMax)
   const lifecycle = new Lifecycle({ ...deps, disk }, async (waking) => {
     const found = await patches.listFor(waking)
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
@@ -109,7 +111,18 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const caches = new Caches({ driver, cacheMb: deps.cacheMb, log })
   const stepMounts = new Mounts({ lifecycle, driver, caches })
   const { defaults = {} } = deps
-  const checkpoints = new Checkpoints({ store, driver, disk, lifecycle, patches, volumes, limits, log, defaults })
+  const checkpoints = new Checkpoints({
+    quotaOf,
+    store,
+    driver,
+    disk,
+    lifecycle,
+    patches,
+    volumes,
+    limits,
+    log,
+    defaults,
+  })
   const domains = new DomainVerification({
     store,
     resolver: deps.txtResolver,

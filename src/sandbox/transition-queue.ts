@@ -24,7 +24,7 @@ export class TransitionQueue {
   readonly #inTransition = new Set<string>()
   readonly #closing = new AbortController()
 
-  constructor(permitsPerOrganisation: number) {
+  constructor(permitsPerOrganisation: number | ((orgId: string) => number)) {
     this.permits = new Semaphore({ permitsPerKey: permitsPerOrganisation })
   }
 

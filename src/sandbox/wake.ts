@@ -73,7 +73,7 @@ export class Wakes {
     this.#context.assertActive?.(sandbox.orgId)
     if (given === undefined) this.#assertNotRefused(sandbox)
     const start = given ?? (() => driver.wake(specOf(sandbox), signal))
-    return await quota.claimWake(sandbox.orgId, async () => {
+    return await quota.claimWake(sandbox, async () => {
       const prepare = await prepareWake(sandbox)
       const machineWake = () => warm.withRoom(() => start(sandbox, signal))
       await transitions.permits.use(machineWake, { key: sandbox.orgId, signal }).catch(async (error: unknown) => {

@@ -30,6 +30,7 @@ import { defaultImageLimits, Images, RegistryCredentials } from '../image/index.
 import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import {
   defaultOrganisationLimits,
+  type OrganisationLimits,
   Keys,
   Operator,
   organisationLimitBounds,
@@ -108,7 +109,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   )
   const organisations = new Organisations({
     store: store.organisations,
-    defaults: { ...requestLimits(config), ...config.limits.organisation },
+    defaults: { ...requestLimits(config), ...sandboxQuota(config), ...config.limits.organisation },
   })
   await organisations.start()
   weights.of = (orgId) => organisations.limitsOf(orgId).weight
@@ -174,6 +175,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       budgets?.assertWithin(orgId)
     },
     shareOf: (orgId) => organisations.limitsOf(orgId),
+    quotaOf: (orgId) => organisations.limitsOf(orgId),
     ...defined({ defaultUser: config.defaultUser }),
   })
   await sandboxes.start()
@@ -205,6 +207,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await webhooks.start()
 
   const images = new Images({
+    buildsAtOnceOf: (orgId) => organisations.limitsOf(orgId).buildsAtOnce,
     store: store.images,
     sandboxes,
     registryCredentials,
@@ -225,6 +228,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
 
   const { listenHost, listenPort, insideHost } = driver.gateway()
   const sessions = new Sessions({
+    sessionsMaxOf: (orgId) => organisations.limitsOf(orgId).sessionsMax,
     store: store.sessions,
     sandboxes,
     bus,
@@ -393,6 +397,12 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   hasKeys = true
   const running = started.move()
   return { freshKey, close: () => running.disposeAsync() }
+}
+
+/** The older settings of what an organisation has are the defaults of the newer ones. */
+function sandboxQuota({ runningSandboxesMax, limits }: Config): Partial<OrganisationLimits> {
+  const { diskMbPerOrganisationMax: diskMbMax = defaultSandboxLimits.diskMbPerOrganisationMax } = limits.sandbox
+  return { runningSandboxesMax, diskMbMax }
 }
 
 /** Throws `unavailable` with everything that the machine lacks, before anything is created on it. */

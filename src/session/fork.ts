@@ -15,6 +15,8 @@ interface ForkDeps {
   forkCheckpoints: ForkCheckpoints
   /** Yields between pages of histories. */
   pages: FairYield
+  /** Records it if the organisation may have another one. */
+  withRoom: (record: () => Promise<void>) => Promise<void>
 }
 
 /**
@@ -22,7 +24,7 @@ interface ForkDeps {
  * is removed when that sandbox has started. Throws what the checkpoint throws, and leaves nothing then.
  */
 export async function forkSession(
-  { store, forkCheckpoints, pages }: ForkDeps,
+  { store, forkCheckpoints, pages, withRoom }: ForkDeps,
   source: Session,
   { name, creation }: { name?: string; creation?: Creation },
 ): Promise<Session> {
@@ -30,7 +32,7 @@ export async function forkSession(
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
     const said = (await Array.fromAsync(messagePages(store, pages, source.id))).flat()
     const { fork, messages, event } = copyOf(source, said, { id, name, checkpoint })
-    await store.createSession(fork, messages, event, { configOf: source.id, creation })
+    await withRoom(() => store.createSession(fork, messages, event, { configOf: source.id, creation }))
     return fork
   })
 }

@@ -1,5 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
@@ -40,6 +41,8 @@ import { SessionStreams } from './stream.ts'
 import { SessionRunners } from './runners.ts'
 import { SessionViews } from './views.ts'
 
+const retryAfterSeconds = 10
+
 export interface SessionDeps {
   store: SessionStore
   sandboxes: SandboxService
@@ -47,6 +50,8 @@ export interface SessionDeps {
   config: SessionConfig
   /** Signs tokens of sessions; the same after a restart. */
   signingSecret: string
+  /** Sessions that an organisation may have at a time. Default: no bound. */
+  sessionsMaxOf?: (orgId: string) => number
   /** False for an organisation whose sessions rest. Default: true. */
   isActive?: (orgId: string) => boolean
   log: Log
@@ -83,6 +88,8 @@ export class Sessions {
   readonly #streams: SessionStreams
   readonly #views: SessionViews
   readonly #searches = new Searches()
+  /** By organisation. */
+  readonly #creations = new KeyedMutex()
   readonly #forkCheckpoints: ForkCheckpoints
 
   constructor(deps: SessionDeps) {
@@ -193,7 +200,9 @@ export class Sessions {
       createdAt: now,
     }
     const event = startedEvent('The session has started.', now)
-    await this.#deps.store.createSession(session, [message], event, { creation: options?.creation })
+    await this.#withRoom(orgId, () =>
+      this.#deps.store.createSession(session, [message], event, { creation: options?.creation }),
+    )
     this.#runners.start(session)
     return this.#views.make(session, [message], [event])
   }
@@ -303,10 +312,11 @@ export class Sessions {
     await this.#assertNameFree(orgId, name)
     const { store } = this.#deps
     const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
+    const withRoom = (record: () => Promise<void>) => this.#withRoom(orgId, record)
     const fork = await this.#runners
       .of(session)
       .whileIdle((source) =>
-        forkSession({ store, forkCheckpoints, pages }, source, defined({ name, creation: options.creation })),
+        forkSession({ store, forkCheckpoints, pages, withRoom }, source, defined({ name, creation: options.creation })),
       )
     this.#runners.start(fork)
     return await this.get(orgId, fork.id, undefined, options)
@@ -381,6 +391,19 @@ export class Sessions {
       await this.#runners.of(view.session).continue()
     }
     return view
+  }
+
+  /** Creates a session under the lock of its organisation, so that concurrent calls do not all find the last unit free. */
+  async #withRoom<Result>(orgId: string, create: () => Promise<Result>): Promise<Result> {
+    const limit = this.#deps.sessionsMaxOf?.(orgId) ?? Infinity
+    if (limit === Infinity) return await create()
+    return await this.#creations.run(orgId, async () => {
+      const active = await this.#deps.store.countRunning(orgId)
+      if (active < limit) return await create()
+      throw new ServiceError('rate_limited', `the organisation has ${active} sessions, the most it may have`, {
+        details: { limit, active, retryAfterSeconds },
+      })
+    })
   }
 
   async #assertOwned(orgId: string, sessionId: string, userId?: string): Promise<SessionHead> {

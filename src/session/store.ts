@@ -26,6 +26,8 @@ export interface SessionStore {
    * whole configuration of that session in place of its own. With a creation, writes its id into the row of the
    * `Idempotency-Key`; throws `conflict`, and makes nothing, when an earlier run of the request has made one.
    */
+  /** Of one organisation that have not ended. */
+  countRunning(orgId: string): Promise<number>
   createSession(
     session: Session,
     messages: readonly Message[],

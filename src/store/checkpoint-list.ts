@@ -35,6 +35,16 @@ export function checkpointListStore(db: Kysely<Database>) {
       return page((await query.execute()).map(toCheckpoint), limit)
     },
 
+    async countCheckpoints(orgId) {
+      const { count } = await db
+        .selectFrom('checkpoints')
+        .select((select) => select.fn.countAll<number>().as('count'))
+        .where('orgId', '=', orgId)
+        .where('owner', '=', 'client')
+        .executeTakeFirstOrThrow()
+      return count
+    },
+
     async checkpointDependents(ids) {
       const { rows } = await sql<{ id: string } & CheckpointDependents>`
         with live as (

@@ -2,7 +2,7 @@ import { sql, type Kysely, type NotNull, type Transaction, type Updateable } fro
 import { whoActs } from '../events/index.ts'
 import { attachmentEntry, attachmentsOf, type SandboxBefore, sandboxEntries } from '../sandbox/log-entries.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox/sandbox.ts'
-import type { DiskUse, SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
+import type { DiskUse, SandboxUse, SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
 import { checkpointListStore } from './checkpoint-list.ts'
 import { checkpointStore } from './checkpoints.ts'
 import type { LogWriter } from './event-log.ts'
@@ -165,6 +165,17 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
           where sandboxes.status <> 'stopped' and sandboxes.id <> ${exceptId}
         ) order by bound limit 1`.execute(db)
       return rows[0]?.bound
+    },
+
+    async sandboxUse(orgId, exceptId = '') {
+      const { rows } = await sql<SandboxUse>`
+        select count(*) as all, count(*) filter (where runs) as running,
+          coalesce(sum(memory_mb) filter (where runs), 0) as memory_mb, coalesce(sum(cpu_count) filter (where runs), 0) as cpu_count
+        from (
+          select *, status in ('creating', 'running') as runs from sandboxes
+          where org_id = ${orgId} and status <> 'stopped' and id <> ${exceptId}
+        ) as alive`.execute(db)
+      return rows[0] ?? { all: 0, running: 0, memoryMb: 0, cpuCount: 0 }
     },
 
     async diskUse(orgId, exceptId = '') {

@@ -62,6 +62,16 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
       })
     },
 
+    async countRunning(orgId) {
+      const { count } = await db
+        .selectFrom('sessions')
+        .select((select) => select.fn.countAll<number>().as('count'))
+        .where('orgId', '=', orgId)
+        .where('status', '=', 'running')
+        .executeTakeFirstOrThrow()
+      return count
+    },
+
     async session(id, orgId) {
       const query = db.selectFrom('sessions').select(shortColumns).where('id', '=', id).where(ownedBy(orgId))
       return await short(await query.executeTakeFirst())

@@ -18,7 +18,10 @@ export interface LogLine {
   message: string
 }
 
-interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driver' | 'guest' | 'assertActive'> {
+interface SandboxServiceOptions extends Pick<
+  SandboxServiceDeps,
+  'store' | 'driver' | 'guest' | 'assertActive' | 'quotaOf'
+> {
   /** Default: one of its own. */
   bus?: EventBus
   limits?: Partial<SandboxLimits>
@@ -62,7 +65,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
       ...previewDomain,
     },
     txtResolver: records,
-    ...defined({ assertActive: options.assertActive }),
+    ...defined({ assertActive: options.assertActive, quotaOf: options.quotaOf }),
     signingSecret: options.signingSecret ?? randomBytes(32).toString('hex'),
   })
   return { service, bus, log, logs, messages, records }

@@ -104,7 +104,13 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const owner = await makeOrganisation(store)
   const organisations = new Organisations({
     store: store.organisations,
-    ...defined({ defaults: options.organisationLimits }),
+    defaults: {
+      ...defined({
+        runningSandboxesMax: options.sandboxLimits?.runningSandboxesMax,
+        diskMbMax: options.sandboxLimits?.diskMbPerOrganisationMax,
+      }),
+      ...options.organisationLimits,
+    },
   })
   await organisations.start()
   const machines = new GuestMachines()
@@ -119,6 +125,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     store: store.sandboxes,
     driver: machines,
     assertActive: (orgId) => organisations.assertActive(orgId),
+    quotaOf: (orgId) => organisations.limitsOf(orgId),
     guest: (sandboxId) =>
       createGuest(() => machines.dial(sandboxId), { connect: (port) => machines.connect(sandboxId, port) }),
     limits: { domainCheckMs: 20, ...options.sandboxLimits },

@@ -13,7 +13,7 @@ import { keyRoutes } from './keys.ts'
 import { metricsRoutes } from './metrics.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
-import { organisationRoutes } from './organisations.ts'
+import { organisationRoutes, ownLimitsRoute } from './organisations.ts'
 import { patchRoutes } from './patches.ts'
 import { portRoutes } from './ports.ts'
 import { previewRoutes } from './previews.ts'
@@ -57,6 +57,7 @@ export const routes: readonly Route[] = [
   ...auditRoutes,
   auditHeadRoute,
   ...keyRoutes,
+  ownLimitsRoute,
   ...organisationRoutes,
   ...mcpRoutes,
   ...operationRoutes,

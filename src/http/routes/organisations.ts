@@ -45,8 +45,8 @@ export const organisationRoutes = [
     summary: 'Read an organisation',
     answers: { 200: { description: 'The organisation', body: wire.organisation } },
     async answer({ params, deps }) {
-      const { memoryMb: memoryMB, ...use } = await deps.organisations.use(params.orgId)
-      return { ...organisationBody(deps.organisations.get(params.orgId), deps), usage: { ...use, memoryMB } }
+      const organisation = deps.organisations.get(params.orgId)
+      return { ...organisationBody(organisation, deps), usage: await useOf(organisation.id, deps) }
     },
   }),
   route('PATCH', path, {
@@ -96,6 +96,23 @@ export const organisationRoutes = [
     answer: async ({ params, deps }) => organisationBody(await deps.organisations.resume(params.orgId), deps),
   }),
 ]
+
+/** What the caller's own organisation may have. */
+export const ownLimitsRoute = route('GET', '/api/limits', {
+  id: 'getLimits',
+  summary: 'Read what the organisation may have, and what it has',
+  description: 'A request beyond a limit that frees itself is 429 `rate_limited`, beyond another 403 `quota_exceeded`.',
+  answers: { 200: { description: 'All limits in force', body: wire.ownLimits } },
+  answer: async ({ orgId, deps }) => ({
+    limits: deps.organisations.limitsOf(orgId),
+    usage: await useOf(orgId, deps),
+  }),
+})
+
+async function useOf(orgId: string, { organisations }: Pick<HttpDeps, 'organisations'>) {
+  const { memoryMb: memoryMB, ...use } = await organisations.use(orgId)
+  return { ...use, memoryMB }
+}
 
 type Limits = NonNullable<z.output<typeof wire.createOrganisation>['limits']>
 

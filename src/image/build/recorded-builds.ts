@@ -44,7 +44,8 @@ interface BuildInputs {
   secrets: ReadonlyMap<string, Buffer> | undefined
 }
 
-interface RecordedBuildsContext extends BuilderContext, Pick<ImageServiceDeps, 'store' | 'registryCredentials'> {
+interface RecordedBuildsContext
+  extends BuilderContext, Pick<ImageServiceDeps, 'store' | 'registryCredentials' | 'buildsAtOnceOf'> {
   files: BuildFiles
   contexts: Pick<Contexts, 'open'>
   secrets: BuildSecrets
@@ -68,7 +69,9 @@ export class RecordedBuilds {
 
   constructor(context: RecordedBuildsContext) {
     this.#context = context
-    this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey: context.limits.buildsAtOnce })
+    const { buildsAtOnce } = context.limits
+    const permitsPerKey = (orgId: string) => Math.min(buildsAtOnce, context.buildsAtOnceOf?.(orgId) ?? buildsAtOnce)
+    this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey })
     this.#builds = new Builds(async (key) => {
       for (const [id, { key: ofWait, orgId }] of this.#waits)
         if (ofWait === key) await context.logs.keep({ orgId, id }, { key })

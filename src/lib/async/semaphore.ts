@@ -1,8 +1,8 @@
 export interface SemaphoreOptions {
   /** Most for all keys together. Default: no bound. */
   permits?: number
-  /** Most for one key. Default: no bound. */
-  permitsPerKey?: number
+  /** Most for one key, or by key. Default: no bound. */
+  permitsPerKey?: number | ((key: string) => number)
   /** The weight of a key against others, such as that of an organisation. Default: all weigh the same. */
   shareOf?: (key: string) => number
 }
@@ -37,7 +37,7 @@ interface Waiter {
  */
 export class Semaphore {
   readonly #permits: number
-  readonly #permitsPerKey: number
+  readonly #permitsOf: (key: string) => number
   readonly #shareOf: (key: string) => number
   #taken = 0
   /** The service that the key had when it was served last: where a key begins that comes now. */
@@ -51,7 +51,7 @@ export class Semaphore {
 
   constructor({ permits = Infinity, permitsPerKey = Infinity, shareOf = () => 1 }: SemaphoreOptions) {
     this.#permits = permits
-    this.#permitsPerKey = permitsPerKey
+    this.#permitsOf = typeof permitsPerKey === 'number' ? () => permitsPerKey : permitsPerKey
     this.#shareOf = shareOf
   }
 
@@ -88,7 +88,7 @@ export class Semaphore {
 
   #take(key: string, weight: number): Release | undefined {
     if (!this.#fits(key, weight)) return undefined
-    const charged = Math.min(weight, this.#permitsPerKey)
+    const charged = Math.min(weight, this.#permitsOf(key))
     this.#taken += charged
     count(this.#takenBy, key, charged)
     count(this.#users, key, 1)
@@ -167,9 +167,9 @@ export class Semaphore {
   }
 
   #fits(key: string, weight: number): boolean {
-    const charged = Math.min(weight, this.#permitsPerKey)
+    const charged = Math.min(weight, this.#permitsOf(key))
     const ofKey = (this.#takenBy.get(key) ?? 0) + charged
-    return this.#taken + charged <= this.#permits && ofKey <= this.#permitsPerKey
+    return this.#taken + charged <= this.#permits && ofKey <= this.#permitsOf(key)
   }
 
   #remove(waiter: Waiter): void {

@@ -9,4 +9,4 @@ export {
   defaultAuditLimits,
   type NewAuditEntry,
 } from './audit.ts'
-export { redactArguments, redactText, redactValue } from './redact.ts'
+export { redactText, redactValue } from './redact.ts'

@@ -10,7 +10,6 @@ export {
   type GroupBy,
   type MeasuredMinute,
   type ModelTotals,
-  noUsage,
   type Reading,
   type SandboxUsageItem,
   type SessionUsageItem,

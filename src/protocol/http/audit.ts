@@ -50,7 +50,7 @@ export const auditEntry = z
     examples: [
       {
         ...{ orgId: ids.org, number: 1, ts: at.millisecond, actorType: 'key', actorId: ids.key, address: '192.0.2.7' },
-        ...{ operation: 'deleteSandbox', request: '5f0c1a9e7b3d2468', subject: { id: ids.sandbox }, status: null },
+        ...{ operation: 'deleteSandbox', request: '5f0c1a9e7b3d2468', subject: {}, status: null },
         ...{ previousHash: auditRoot, hash: auditRoot.replaceAll('0', 'a') },
       },
     ],

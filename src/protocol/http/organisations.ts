@@ -58,6 +58,18 @@ export const listOrganisationsQuery = z.object({
   cursor: z.string().optional().describe('`X-Next-Cursor` of the page before'),
 })
 
+const organisationUse = z.object({
+  runningSandboxes: z.int().describe('Sandboxes that run or start'),
+  memoryMB: z.int().describe('MiB of memory of these, together'),
+  cpuCount: z.number().describe('CPUs of these, together'),
+  sandboxes: z.int().describe('Sandboxes that are not stopped'),
+  checkpoints: z.int().describe('Checkpoints, those of images too'),
+  sessions: z.int().describe('Sessions that have not ended'),
+  volumes: z.int().describe('Volumes'),
+  images: z.int().describe('Images'),
+  keys: z.int().describe('API keys'),
+})
+
 export const organisation = z
   .object({
     id: z.string().describe('Id of the organisation, `org_…`'),
@@ -67,20 +79,7 @@ export const organisation = z
     suspendedReason: z.string().optional().describe('Why it is suspended'),
     limits: setLimits.describe('Those that differ from the defaults of the installation'),
     effectiveLimits: setLimits.describe('All that are in force'),
-    usage: z
-      .object({
-        runningSandboxes: z.int().describe('Sandboxes that run or start'),
-        memoryMB: z.int().describe('MiB of memory of these, together'),
-        cpuCount: z.number().describe('CPUs of these, together'),
-        sandboxes: z.int().describe('Sandboxes that are not stopped'),
-        checkpoints: z.int().describe('Checkpoints, those of images too'),
-        sessions: z.int().describe('Sessions that have not ended'),
-        volumes: z.int().describe('Volumes'),
-        images: z.int().describe('Images'),
-        keys: z.int().describe('API keys'),
-      })
-      .optional()
-      .describe('What it has at this moment; in the answer about one organisation'),
+    usage: organisationUse.optional().describe('What it has at this moment; in the answer about one organisation'),
     createdAt: milliTime.describe('When it was made'),
   })
   .meta({
@@ -89,6 +88,24 @@ export const organisation = z
       {
         ...{ id: ids.org, name: 'Team Reef', isDefault: false, status: 'active', createdAt: at.millisecond },
         ...{ limits: {}, effectiveLimits: { runningSandboxesMax: 200, weight: 100 } },
+      },
+    ],
+  })
+
+export const ownLimits = z
+  .object({
+    limits: setLimits.describe('What the organisation may have and do'),
+    usage: organisationUse.describe('What it has at this moment'),
+  })
+  .meta({
+    id: 'OwnLimits',
+    examples: [
+      {
+        limits: { runningSandboxesMax: 200, weight: 100 },
+        usage: {
+          ...{ runningSandboxes: 1, memoryMB: 1024, cpuCount: 1, sandboxes: 2, checkpoints: 0, sessions: 0 },
+          ...{ volumes: 0, images: 0, keys: 1 },
+        },
       },
     ],
   })

@@ -33,6 +33,8 @@ export interface SandboxStore extends VolumeStore {
    * keys below it. Undefined while there is room. The sandbox `exceptId` is not counted.
    */
   reachedKeyBound(exceptId: string): Promise<number | undefined>
+  /** What an organisation has of sandboxes, without the one `exceptId`. */
+  sandboxUse(orgId: string, exceptId?: string): Promise<SandboxUse>
   /** What an organisation has of disk, without the sandbox `exceptId`. */
   diskUse(orgId: string, exceptId?: string): Promise<DiskUse>
   /** Of all organisations, every state. */
@@ -66,6 +68,8 @@ export interface SandboxStore extends VolumeStore {
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
   /** Of all sandboxes, oldest first. */
   checkpointsOwnedBy(owner: CheckpointOwner): Promise<Checkpoint[]>
+  /** Of clients. */
+  countCheckpoints(orgId: string): Promise<number>
   checkpointIds(): Promise<string[]>
   checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>
   updateCheckpoint(id: string, change: CheckpointChange): Promise<Checkpoint | undefined>
@@ -120,6 +124,15 @@ export interface SandboxStore extends VolumeStore {
 }
 
 export type PreviewDomainKey = Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>
+
+export interface SandboxUse {
+  /** Not stopped. */
+  all: number
+  /** In `creating` or `running`, with their sizes together. */
+  running: number
+  memoryMb: number
+  cpuCount: number
+}
 
 export interface DiskUse {
   /** Sizes of sandboxes that are not stopped, of volumes and of snapshots of volumes. */
