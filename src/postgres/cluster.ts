@@ -22,8 +22,8 @@ import { completeUpgrade } from './upgrade.ts'
 const watchMs = 500
 const stopGraceMs = 60_000
 const restartDelay = { firstMs: 100, maxMs: 5_000 }
-/** Connections beside those of the server: of a backup, and of people. */
-const otherConnections = 30
+/** Connections beside those of the server: of the process that sends webhooks, of a backup, and of people. */
+const otherConnections = 45
 
 export interface ClusterOptions {
   dataDir: string

@@ -167,7 +167,6 @@ test('sandbox: endpoints that are not built answer 501', async () => {
     ['GET', '/api/sandboxes/sb-x/allowed-hosts'],
     ['GET', '/api/sandboxes/sb-x/mounts'],
     ['POST', '/api/sandboxes/sb-x/agent'],
-    ['GET', '/api/sandboxes/sb-x/usage'],
   ]
   for (const [method, path] of calls) {
     const { status, body } = await api.send(method, path)

@@ -17,6 +17,7 @@ import { sizesBench } from './sizes.ts'
 import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
 import { tenantsBench } from './tenants.ts'
+import { webhooksBench } from './webhooks.ts'
 
 /** Started by `main.ts`. Only ratios of one run mean something. */
 const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>> = {
@@ -35,6 +36,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   growth: growthBench,
   sizes: sizesBench,
   tenants: tenantsBench,
+  webhooks: webhooksBench,
 }
 
 /** Starts the server on the default paths, once for all benches. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { opencomputer } from '@computesdk/opencomputer'
-import { Sandbox, ScalingLockedError } from '@opencomputer/sdk'
+import { Sandbox, ScalingLockedError, Tags, Usage } from '@opencomputer/sdk'
 import { askPreview, askPreviewUntil } from './preview.ts'
 import { AtollServer } from './server.ts'
 
@@ -148,6 +148,26 @@ test('exec sessions are listed, killed, attached to again, and shells go on afte
   assert.equal((await same.run('echo $NAME $PWD')).stdout.trim(), 'atoll /workspace')
   await same.close()
   await sandbox.kill()
+})
+
+test('usage is read by sandbox, by tag and minute by minute', async () => {
+  const usage = new Usage(connection.apiUrl, connection.apiKey)
+  const sandbox = await Sandbox.create({ ...connection, memoryMB: 512 })
+  await new Tags(connection.apiUrl, connection.apiKey).set(sandbox.sandboxId, { team: 'reef' })
+  await sandbox.exec.run('sleep 2')
+  const bySandbox = await usage.bySandbox({ filter: { 'tag:team': 'reef' } })
+  const [item] = bySandbox.items
+  assert.equal(item?.sandboxId, sandbox.sandboxId)
+  // 512 MiB for two seconds and more.
+  assert.ok(item.memoryGbSeconds >= 1 && bySandbox.total.memoryGbSeconds >= item.memoryGbSeconds)
+  const byTag = await usage.byTag('team')
+  assert.deepEqual([byTag.items[0]?.tagValue, byTag.items[0]?.sandboxCount], ['reef', 1])
+  assert.ok(byTag.untagged.sandboxCount >= 0)
+  const { totals, points } = await usage.forSandbox(sandbox.sandboxId)
+  assert.ok(points.length >= 60 && totals.uptimeSeconds >= 2 && totals.memoryAllocatedPeakMb === 512)
+  await sandbox.kill()
+  const after = await usage.forSandbox(sandbox.sandboxId)
+  assert.ok(after.totals.uptimeSeconds >= totals.uptimeSeconds, 'a stopped one answers')
 })
 
 test('what is not built answers 501, and never something else', async () => {

@@ -9,6 +9,7 @@ import {
 } from '../../organisation/usage/index.ts'
 import { usage as wire } from '../../protocol/http/index.ts'
 import { csvOf } from '../server/csv.ts'
+import { organisationMetrics } from '../server/organisation-metrics.ts'
 import { routesOf } from '../server/route.ts'
 import { milliseconds, seconds } from '../server/time.ts'
 
@@ -61,8 +62,27 @@ export const usageRoutes = [
       }
     },
   }),
+  route('GET', '/api/operator/metrics', {
+    id: 'getOrganisationMetrics',
+    auth: 'operator',
+    lenient: true,
+    summary: 'Read what each organisation has used this month, for Prometheus',
+    description: "Of the calendar month (UTC). Prometheus sends the operator's key as `authorization`.",
+    answers: {
+      200: {
+        description: 'Series by organisation',
+        content: 'text/plain',
+        example: 'atoll_organisation_usd{org="org_…"} 1.5',
+      },
+    },
+    async handle({ deps }) {
+      const body = await organisationMetrics(await deps.usage.month(), deps.prices)
+      return { statusCode: 200, body, headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' } }
+    },
+  }),
   route('GET', '/api/sandboxes/:id/usage', {
     id: 'getSandboxUsage',
+    scope: 'sandbox:read',
     lenient: true,
     summary: 'Read what a sandbox has used, minute by minute',
     description: 'A stopped one too. It wakes nothing.',

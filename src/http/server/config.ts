@@ -73,7 +73,7 @@ export interface HttpDeps {
   webhooks: Webhooks
   audit: Audit
   auditStore: Pick<AuditStore, 'list' | 'page' | 'head' | 'tellHead'>
-  usage: Pick<UsageReports, 'report' | 'sandbox'>
+  usage: Pick<UsageReports, 'report' | 'sandbox' | 'month'>
   prices: ComputePrices
   idempotency: IdempotencyPort
   events: Pick<LogStreams, 'page' | 'follow'>

@@ -92,7 +92,14 @@ test('redact: long texts and lists are cut, and hostile ones cost little', () =>
   assert.ok(redactText('x'.repeat(100_000)).length < 600)
   assert.equal(redactArguments(Array.from({ length: 1000 }, () => 'a')).length, 65)
   const begun = performance.now()
-  for (const text of ['-'.repeat(50_000), 'a='.repeat(50_000), `--${'a-'.repeat(20_000)}`, ' -p'.repeat(30_000)])
+  for (const text of [
+    '-'.repeat(50_000),
+    'a'.repeat(1_000_000),
+    'a:'.repeat(500_000),
+    'a='.repeat(50_000),
+    `--${'a-'.repeat(20_000)}`,
+    ' -p'.repeat(30_000),
+  ])
     redactText(text)
-  assert.ok(performance.now() - begun < 5000)
+  assert.ok(performance.now() - begun < 2000)
 })

@@ -1,5 +1,7 @@
 const hidden = '[redacted]'
 const textLengthMax = 512
+/** What is looked at: a secret that begins in the kept part ends within. The patterns cost the square of it. */
+const readLengthMax = 2048
 const itemsMax = 64
 const depthMax = 3
 
@@ -34,8 +36,9 @@ const secretForms: readonly RegExp[] = [
 /** Removes secrets from a text of a client, and cuts it. */
 export function redactText(text: string): string {
   let done = text
+    .slice(0, readLengthMax)
     // User and password in a URL.
-    .replaceAll(/([a-z][a-z0-9+.-]*:\/\/)[^\s/@]+@/gi, `$1${hidden}@`)
+    .replaceAll(/([a-z][a-z0-9+.-]{0,31}:\/\/)[^\s/@]+@/gi, `$1${hidden}@`)
     .replaceAll(/\b(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${hidden}`)
     // `NAME=value`, `--name=value`, `name: value`, also within a shell line.
     .replaceAll(
@@ -50,7 +53,7 @@ export function redactText(text: string): string {
     )
     .replaceAll(/(^|\s)-p(?=[^\s-])[^\s"']+/g, `$1-p${hidden}`)
   for (const form of secretForms) done = done.replaceAll(form, hidden)
-  return done.length <= textLengthMax ? done : `${done.slice(0, textLengthMax)}…`
+  return done.length <= textLengthMax && text.length <= readLengthMax ? done : `${done.slice(0, textLengthMax)}…`
 }
 
 /** Arguments of a command: the one behind a flag of a secret is one too. */

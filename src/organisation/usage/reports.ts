@@ -3,6 +3,7 @@ import type { UsageStore } from './store.ts'
 import {
   type GroupBy,
   type MeasuredMinute,
+  type ModelTotals,
   noUsage,
   type SandboxUsageItem,
   type SessionUsageItem,
@@ -95,6 +96,12 @@ export class UsageReports {
     }
     const { items, ...page } = pageOf(sandboxes, query, ({ sandboxId }) => sandboxId, valueOf(query))
     return { total, items: { sandboxes: items }, ...page }
+  }
+
+  /** What each organisation has used in the calendar month (UTC) of a moment. */
+  async month(now = new Date()): Promise<(UsageTotals & ModelTotals & { orgId: string })[]> {
+    const from = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1))
+    return await this.#store.organisationUsage({ from, to: now })
   }
 
   /** One sandbox, minute by minute. Throws `not_found`. */

@@ -6,7 +6,15 @@ import type { BackupFolder } from './folder.ts'
 import { imageNamePattern, type Manifest, type Part } from './manifest.ts'
 
 /** Small files of the data directory that stand for themselves; those of builds end with them. */
-const smallFiles = ['identity', 'signing-secret', 'sealing-secret', 'definitions', 'builds', 'db/own.conf']
+const smallFiles = [
+  'identity',
+  'signing-secret',
+  'sealing-secret',
+  'webhook-secret',
+  'definitions',
+  'builds',
+  'db/own.conf',
+]
 /** Logs of ended builds, at most: their names are arguments. */
 const logsMax = 20_000
 /** Files of running builds may come and go during an attempt. */
