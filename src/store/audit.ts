@@ -1,11 +1,12 @@
 import { sql, type Kysely, type Selectable } from 'kysely'
-import type { AuditHead, AuditStore } from '../organisation/audit/index.ts'
+import type { AuditHead, AuditStore, NewAuditEntry } from '../organisation/audit/index.ts'
 import { auditHash, auditRoot, type ChainedEntry } from '../protocol/audit.ts'
 import type { LogWriter } from './event-log.ts'
 import type { AuditEntryTable, Database } from './schema.ts'
 import { lenientJson } from './text.ts'
 
 const purgedAtOnce = 5000
+const attemptsMax = 5
 
 export function auditStore(db: Kysely<Database>, writer: LogWriter): AuditStore {
   const head = async (on: Kysely<Database>, orgId: string): Promise<AuditHead> => {
@@ -14,29 +15,27 @@ export function auditStore(db: Kysely<Database>, writer: LogWriter): AuditStore 
     return { number, hash, prunedNumber, prunedHash }
   }
 
+  /** Known ends of chains: this server is the only writer of its database. */
+  const ends = new Map<string, End>()
+
   return {
     async append(entries) {
-      if (entries.length === 0) return
-      await db.transaction().execute(async (transaction) => {
-        const heads = await lockHeads(transaction, [...new Set(entries.map(({ orgId }) => orgId))].toSorted())
-        const rows = entries.map((given) => {
-          const last = heads.get(given.orgId) ?? { orgId: given.orgId, number: 0, hash: auditRoot }
-          const facts = stored({ ...given, ts: given.ts.toISOString(), number: last.number + 1 })
-          const next = { orgId: given.orgId, number: facts.number, hash: auditHash(last.hash, facts) }
-          heads.set(given.orgId, next)
-          return { ...facts, previousHash: last.hash, hash: next.hash }
-        })
-        await sql`
-          with added as (
-            insert into audit_entries (org_id, number, ts, actor_type, actor_id, address, operation, request, subject, status, previous_hash, hash)
-            select * from jsonb_to_recordset(${lenientJson(rows)}::jsonb) as entry ("orgId" text, number bigint, ts timestamptz,
-              "actorType" text, "actorId" text, address text, operation text, request text, subject jsonb, status integer,
-              "previousHash" text, hash text)
-          )
-          update audit_heads head set number = new.number, hash = new.hash
-          from jsonb_to_recordset(${lenientJson([...heads.values()])}::jsonb) as new ("orgId" text, number bigint, hash text)
-          where head.org_id = new."orgId"`.execute(transaction)
-      })
+      let left = entries
+      // A chain that has grown by another hand, or is gone, is read again.
+      for (let attempt = 0; left.length > 0; attempt++) {
+        if (attempt === attemptsMax) throw new Error('the chains of the audit change under their writer')
+        const orgIds = [...new Set(left.map(({ orgId }) => orgId))]
+        for (const found of await read(
+          db,
+          orgIds.filter((orgId) => !ends.has(orgId)),
+        )) {
+          ends.set(found.orgId, found)
+        }
+        const grown = await grow(db, left, ends)
+        for (const orgId of orgIds) ends.delete(orgId)
+        for (const end of grown) ends.set(end.orgId, end)
+        left = left.filter(({ orgId }) => !ends.has(orgId))
+      }
     },
 
     async list(orgId, { actorId, operation, subject, from, to, status, before, limit }) {
@@ -114,33 +113,63 @@ export function auditStore(db: Kysely<Database>, writer: LogWriter): AuditStore 
   }
 }
 
-interface Head {
+/** Of a chain: its newest entry. */
+interface End {
   orgId: string
   number: number
   hash: string
 }
 
+async function read(db: Kysely<Database>, orgIds: readonly string[]): Promise<End[]> {
+  if (orgIds.length === 0) return []
+  const rows = await db
+    .selectFrom('auditHeads')
+    .select(['orgId', 'number', 'hash'])
+    .where('orgId', 'in', orgIds)
+    .execute()
+  const found = new Map(rows.map((row) => [row.orgId, row]))
+  return orgIds.map((orgId) => found.get(orgId) ?? { orgId, number: 0, hash: auditRoot })
+}
+
 /**
- * Locks the ends of chains, all transactions in the same order. The commit does not wait for the disk: an entry comes before the change that it is
- * about, so it is on the disk when that is. What has no commit of its own, such as a command, can lose the entries of the last half second in a loss
- * of power, and in nothing less.
+ * Adds entries behind `ends` and returns the new ends: those of the chains that had these ends. It is one statement, since commands wait for it,
+ * and its commit does not wait for the disk: an entry comes before the change that it is about, so it is on the disk when that is. What has no
+ * commit of its own, such as a command, can lose the entries of the last half second in a loss of power, and in nothing less.
  */
-async function lockHeads(transaction: Kysely<Database>, orgIds: readonly string[]): Promise<Map<string, Head>> {
-  const lock = async () => {
-    const { rows } = await sql<Head>`
-      select org_id, number, hash, set_config('synchronous_commit', 'off', true) from audit_heads
-      where org_id = any(${[...orgIds]}::text[]) order by org_id for update`.execute(transaction)
-    return rows
-  }
-  let locked = await lock()
-  if (locked.length < orgIds.length) {
-    await sql`
-      insert into audit_heads (org_id, number, hash, pruned_hash)
-      select org_id, 0, ${auditRoot}, ${auditRoot} from unnest(${[...orgIds]}::text[]) as org_id order by org_id
-      on conflict do nothing`.execute(transaction)
-    locked = await lock()
-  }
-  return new Map(locked.map(({ orgId, number, hash }) => [orgId, { orgId, number, hash }]))
+async function grow(
+  db: Kysely<Database>,
+  entries: readonly NewAuditEntry[],
+  ends: ReadonlyMap<string, End>,
+): Promise<End[]> {
+  const grown = new Map<string, End & { after: string }>()
+  const rows = entries.map((given) => {
+    const { orgId } = given
+    const last = grown.get(orgId) ?? ends.get(orgId) ?? { number: 0, hash: auditRoot }
+    const facts = stored({ ...given, ts: given.ts.toISOString(), number: last.number + 1 })
+    const hash = auditHash(last.hash, facts)
+    const after = grown.get(orgId)?.after ?? last.hash
+    grown.set(orgId, { orgId, number: facts.number, hash, after })
+    return { ...facts, previousHash: last.hash, hash }
+  })
+  const { rows: moved } = await sql<End>`
+    with given as (
+      select * from jsonb_to_recordset(${lenientJson([...grown.values()])}::jsonb) as given ("orgId" text, number bigint, hash text, after text)
+    ), moved as (
+      insert into audit_heads as head (org_id, number, hash, pruned_hash)
+      select "orgId", number, hash, ${auditRoot} from given
+      where after = ${auditRoot} or exists (select from audit_heads where org_id = "orgId") order by "orgId"
+      on conflict (org_id) do update set number = excluded.number, hash = excluded.hash
+        where head.hash = (select after from given where "orgId" = excluded.org_id)
+      returning head.org_id, head.number, head.hash
+    ), added as (
+      insert into audit_entries (org_id, number, ts, actor_type, actor_id, address, operation, request, subject, status, previous_hash, hash)
+      select entry.* from jsonb_to_recordset(${lenientJson(rows)}::jsonb) as entry ("orgId" text, number bigint, ts timestamptz,
+        "actorType" text, "actorId" text, address text, operation text, request text, subject jsonb, status integer,
+        "previousHash" text, hash text)
+      where "orgId" in (select org_id from moved)
+    )
+    select org_id, number, hash, set_config('synchronous_commit', 'off', true) from moved`.execute(db)
+  return moved.map(({ orgId, number, hash }) => ({ orgId, number, hash }))
 }
 
 /** Deletes entries from the first on, and notes the last of them in the same transaction: the chain goes on from it. */
