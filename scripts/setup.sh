@@ -41,7 +41,7 @@ check_space
 open_image_dir
 
 step 'Debian packages' install_packages
-step 'Database user' install_database_user
+step 'System users' install_system_users
 step 'npm packages' install_node_modules
 [ "$other_machine" = yes ] || check_requirements
 

@@ -52,14 +52,18 @@ keep_postgresql() {
   done
 }
 
-# The user that the private database runs as: PostgreSQL refuses root, and the user of Debian's own clusters is not touched.
-install_database_user() {
-  if id atoll-db >/dev/null 2>&1; then
-    say 'atoll-db is present'
-    return
-  fi
-  useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin atoll-db
-  say 'made the user atoll-db'
+# The users of the private database (PostgreSQL refuses root, and the user of Debian's own clusters is not touched) and of the process that
+# sends webhooks.
+install_system_users() {
+  local user
+  for user in atoll-db atoll-webhooks; do
+    if id "$user" >/dev/null 2>&1; then
+      say "$user is present"
+      continue
+    fi
+    useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+    say "made the user $user"
+  done
 }
 
 # find_cargo: true when a cargo of at least rust_minimum is on the PATH or where rustup puts it.

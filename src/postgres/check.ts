@@ -1,8 +1,8 @@
 import { readdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isServiceError } from '../errors.ts'
+import { findSystemUser } from '../lib/system-user.ts'
 import { binariesOf, newerBinaries, newestBinaries } from './binaries.ts'
-import { findSystemUser } from './confinement.ts'
 import { assertDurable, clusterFolder, clusterVersion } from './folder.ts'
 
 /** What doctor says of the private database. A report of `fails` says what to do. */
@@ -22,7 +22,8 @@ export async function inspectCluster(dataDir: string): Promise<ClusterReport> {
 }
 
 async function clusterFacts(dataDir: string): Promise<string> {
-  const user = await findSystemUser()
+  const user = await findSystemUser('database')
+  await findSystemUser('webhooks')
   const folder = await clusterFolder(join(dataDir, 'db')).catch(() => undefined)
   const version = folder === undefined ? undefined : await clusterVersion(folder, user)
   if (folder === undefined || version === undefined) {

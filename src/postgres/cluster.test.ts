@@ -68,7 +68,7 @@ test('cluster: a first start that was killed before it made the database is comp
   const { start, folder, socketDir } = place
   await startAndKill(place)
   const admin = `postgres:///postgres?host=${socketDir}&user=atoll_admin`
-  for (const what of ['database', 'role']) await valuesOf(admin, `drop ${what} atoll`)
+  for (const what of ['database atoll', 'role atoll', 'role atoll_webhooks']) await valuesOf(admin, `drop ${what}`)
   const pid = await pidOf(folder)
   const cluster = await start()
   assert.equal(await pidOf(folder), pid, 'it is adopted')
@@ -83,7 +83,7 @@ test('cluster: settings of another version are replaced in one that runs, and th
   await first.stop()
   const cluster = await start()
   assert.deepEqual(await valuesOf(cluster.databaseUrl, 'show work_mem'), ['5MB'])
-  assert.deepEqual(await valuesOf(cluster.databaseUrl, 'show max_connections'), ['40'])
+  assert.deepEqual(await valuesOf(cluster.databaseUrl, 'show max_connections'), ['55'])
 })
 
 test('cluster: a start that was killed while it made the files leaves nothing that looks like a database', async (t) => {

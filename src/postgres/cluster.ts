@@ -3,9 +3,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { backOff } from '../lib/async/retry.ts'
 import type { Log } from '../lib/log.ts'
+import { findSystemUser, type SystemUser } from '../lib/system-user.ts'
 import { adminUrl, databaseUrl, withClient } from './address.ts'
 import { type Binaries, binariesOf, newerBinaries, newestBinaries } from './binaries.ts'
-import { findSystemUser, type ProgramGroup, type SystemUser } from './confinement.ts'
+import type { ProgramGroup } from './confinement.ts'
 import {
   assertDurable,
   clusterFolder,
@@ -16,7 +17,7 @@ import {
   writeSettings,
 } from './folder.ts'
 import { answer, isPostmaster, runningPostmaster, startPostmaster, stopPostmaster } from './postmaster.ts'
-import { databaseName, databaseRole } from './settings.ts'
+import { databaseName, databaseRole, webhookRole } from './settings.ts'
 import { completeUpgrade } from './upgrade.ts'
 
 const watchMs = 500
@@ -91,6 +92,11 @@ export class PrivateCluster {
     return databaseUrl(this.#options.socketDir)
   }
 
+  /** What the process that sends webhooks connects with: its role owns nothing, and the address works for its user alone. */
+  get webhooks(): { databaseUrl: string; role: string } {
+    return { databaseUrl: databaseUrl(this.#options.socketDir, webhookRole), role: webhookRole }
+  }
+
   /** The address for the role that may make databases and roles. */
   get adminUrl(): string {
     return adminUrl(this.#options.socketDir)
@@ -161,6 +167,7 @@ interface Found {
   /** The real path of the files. */
   folder: string
   user: SystemUser
+  webhookUser: SystemUser
   binaries: Binaries
 }
 
@@ -170,19 +177,20 @@ async function openCluster<Cluster>(
   made: (found: Found, pid: number) => Cluster,
 ): Promise<Cluster> {
   const { dataDir, log } = options
-  const user = await findSystemUser()
+  const user = await findSystemUser('database')
+  const webhookUser = await findSystemUser('webhooks')
   const folder = await clusterFolder(path)
   await completeUpgrade(folder, options.group, log)
   const version = await clusterVersion(folder, user)
   await assertDurable(version === undefined ? dataDir : folder)
   if (version === undefined) options.beforeCreate?.()
-  const surroundings = { ...options, user, connectionsMax: options.connectionsMax + otherConnections }
+  const surroundings = { ...options, user, webhookUser, connectionsMax: options.connectionsMax + otherConnections }
   await makeSocketDir(surroundings)
   const binaries = version === undefined ? await newestBinaries() : await binariesOf(version, folder)
   if (version === undefined) await makeCluster(folder, binaries, surroundings)
   else await tellNewer(binaries, log)
   const isChanged = await writeSettings(folder, surroundings)
-  const found = { folder, user, binaries }
+  const found = { folder, user, webhookUser, binaries }
   const start = { ...options, ...found }
   const pid = (await adoptPostmaster(start, isChanged)) ?? (await startPostmaster(start))
   // Also for an adopted cluster: the first start may have been killed before this.
@@ -219,15 +227,17 @@ async function memoryKills(group: ProgramGroup | undefined): Promise<number> {
   return (await group?.memoryKills()) ?? 0
 }
 
-/** Makes the role and the database of the server unless they exist. */
+/** Makes the roles and the database unless they exist. */
 async function makeDatabase(socketDir: string): Promise<void> {
   await withClient({ connectionString: adminUrl(socketDir) }, async (client) => {
-    const { rows } = await client.query<{ roles: number; databases: number }>(
-      `select (select count(*) from pg_roles where rolname = $1)::int as roles,
+    const roles = [databaseRole, webhookRole]
+    const { rows } = await client.query<{ roles: string[]; databases: number }>(
+      `select array(select rolname::text from pg_roles where rolname = any($1)) as roles,
         (select count(*) from pg_database where datname = $2)::int as databases`,
-      [databaseRole, databaseName],
+      [roles, databaseName],
     )
-    if (rows[0]?.roles === 0) await client.query(`create role ${databaseRole} login`)
+    const missing = roles.filter((role) => rows[0]?.roles.includes(role) === false)
+    for (const role of missing) await client.query(`create role ${role} login`)
     if (rows[0]?.databases === 0) await client.query(`create database ${databaseName} owner ${databaseRole}`)
   })
 }

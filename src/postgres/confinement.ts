@@ -1,28 +1,4 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
-import { ServiceError } from '../errors.ts'
-
-/** The user that PostgreSQL runs as: it refuses root. Setup makes it. */
-const systemUser = 'atoll-db'
-
-export interface SystemUser {
-  name: string
-  uid: number
-  gid: number
-}
-
-/** Throws `unavailable` when setup has not made the user. */
-export async function findSystemUser(): Promise<SystemUser> {
-  const { stdout } = await promisify(execFile)('getent', ['passwd', systemUser]).catch(() => ({ stdout: '' }))
-  const [, , uid = '', gid = ''] = stdout.split(':')
-  if (!/^\d+$/.test(uid) || !/^\d+$/.test(gid)) {
-    throw new ServiceError(
-      'unavailable',
-      `there is no system user ${systemUser} for the database: npm run setup makes it`,
-    )
-  }
-  return { name: systemUser, uid: Number(uid), gid: Number(gid) }
-}
+import type { SystemUser } from '../lib/system-user.ts'
 
 /** Where the programs of PostgreSQL see the cluster's folder, even when folders above it are closed to their user. */
 export function shownFolder(socketDir: string): string {
@@ -51,6 +27,8 @@ export interface ProgramGroup {
 /** The surroundings of a program of the cluster. */
 export interface Surroundings {
   user: SystemUser
+  /** That of the process that sends webhooks, which connects to the cluster. */
+  webhookUser: SystemUser
   socketDir: string
   /** Programs do not see mounts below this folder, so that only the server holds them. */
   hiddenDir: string

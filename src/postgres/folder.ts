@@ -13,7 +13,8 @@ import {
   ownSettingsFile,
   settingsFile,
 } from './settings.ts'
-import { confined, shownFolder, type Surroundings, type SystemUser } from './confinement.ts'
+import type { SystemUser } from '../lib/system-user.ts'
+import { confined, shownFolder, type Surroundings } from './confinement.ts'
 import { runProgram } from './programs.ts'
 
 const initTimeoutMs = 300_000
@@ -151,7 +152,7 @@ export interface ClusterSurroundings extends Surroundings {
 /** Writes the settings. Returns whether they differ from those that a running cluster has read. */
 export async function writeSettings(folder: string, surroundings: ClusterSurroundings): Promise<boolean> {
   const { socketDir, user, connectionsMax } = surroundings
-  const files = { [settingsFile]: clusterSettings({ socketDir, connectionsMax }), ...authentication(user.name) }
+  const files = { [settingsFile]: clusterSettings({ socketDir, connectionsMax }), ...authentication(surroundings) }
   let isChanged = false
   for (const [name, text] of Object.entries(files)) {
     const path = join(folder, name)
@@ -162,11 +163,10 @@ export async function writeSettings(folder: string, surroundings: ClusterSurroun
   return isChanged
 }
 
-/** Makes the socket's folder, which only root and `user` can enter. */
-export async function makeSocketDir({ socketDir, user }: Surroundings): Promise<void> {
+/** Makes the socket's folder, which only root, `user` and the process that sends webhooks can enter. Its group is also that of the socket. */
+export async function makeSocketDir({ socketDir, user, webhookUser }: Surroundings): Promise<void> {
   await mkdir(shownFolder(socketDir), { recursive: true, mode: 0o755 })
-  // The group is root's, and the socket's too: a process of root without capabilities, such as that which sends webhooks, reaches it.
-  await chown(socketDir, user.uid, 0)
+  await chown(socketDir, user.uid, webhookUser.gid)
   await chmod(socketDir, 0o2710)
 }
 

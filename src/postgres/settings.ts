@@ -1,5 +1,11 @@
-/** Names of the cluster: the role that owns the database, the one that administers the cluster, and the database. */
+import type { SystemUser } from '../lib/system-user.ts'
+
+/**
+ * Names of the cluster: the role that owns the database, that of the process that sends webhooks, the one that administers the cluster, and the
+ * database.
+ */
 export const databaseRole = 'atoll'
+export const webhookRole = 'atoll_webhooks'
 export const adminRole = 'atoll_admin'
 export const databaseName = 'atoll'
 
@@ -64,14 +70,24 @@ export function clusterSettings({ socketDir, connectionsMax }: { socketDir: stri
   return `# Written by Atoll at each start: changes are lost. Put your own into ${ownSettingsFile} beside it.\n${lines.join('\n')}\n`
 }
 
-/** Who may connect: root (this server) as both roles, and the cluster's own user as the administrator, for an upgrade. */
-export function authentication(systemUser: string): { 'pg_hba.conf': string; 'pg_ident.conf': string } {
+interface Users {
+  user: SystemUser
+  /** That of the process that sends webhooks. */
+  webhookUser: SystemUser
+}
+
+/**
+ * Who may connect: root (this server) as the owner and the administrator, the cluster's own user as the administrator, for an upgrade, and the
+ * process that sends webhooks as its role.
+ */
+export function authentication({ user, webhookUser }: Users): { 'pg_hba.conf': string; 'pg_ident.conf': string } {
   return {
     'pg_hba.conf': 'local all all peer map=atoll\n',
     'pg_ident.conf': [
       `atoll root ${databaseRole}`,
       `atoll root ${adminRole}`,
-      `atoll ${systemUser} ${adminRole}`,
+      `atoll ${user.name} ${adminRole}`,
+      `atoll ${webhookUser.name} ${webhookRole}`,
       '',
     ].join('\n'),
   }

@@ -4,16 +4,10 @@ import pg from 'pg'
 import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
+import { findSystemUser, type SystemUser } from '../lib/system-user.ts'
 import { adminUrl, withClient } from './address.ts'
 import { type Binaries, binariesOf, newestBinaries } from './binaries.ts'
-import {
-  confined,
-  findSystemUser,
-  type ProgramGroup,
-  shownFolder,
-  shownUpgrade,
-  type SystemUser,
-} from './confinement.ts'
+import { confined, type ProgramGroup, shownFolder, shownUpgrade } from './confinement.ts'
 import {
   assertDurable,
   clusterFolder,
@@ -45,7 +39,7 @@ const partsOf = (folder: string, major: number) => ({
   former: `${folder}.${major}`,
 })
 
-export interface UpgradeOptions extends Omit<ClusterSurroundings, 'user'> {
+export interface UpgradeOptions extends Omit<ClusterSurroundings, 'user' | 'webhookUser'> {
   dataDir: string
   log: Log
   /** Called with a sentence about the next step. */
@@ -80,7 +74,8 @@ export async function upgradeCluster(options: UpgradeOptions): Promise<Upgrade |
 
 async function upgradeIn(path: string, options: UpgradeOptions): Promise<Upgrade | undefined> {
   const { log, say, group, socketDir } = options
-  const user = await findSystemUser()
+  const user = await findSystemUser('database')
+  const webhookUser = await findSystemUser('webhooks')
   const folder = await clusterFolder(path)
   await completeUpgrade(folder, group, log)
   const from = await clusterVersion(folder, user)
@@ -92,7 +87,7 @@ async function upgradeIn(path: string, options: UpgradeOptions): Promise<Upgrade
   const parts = partsOf(folder, from)
   await assertRoomForName(folder, parts.former)
   await assertDurable(folder)
-  const surroundings = { ...options, user }
+  const surroundings = { ...options, user, webhookUser }
   await makeSocketDir(surroundings)
   await mkdir(shownUpgrade(socketDir), { recursive: true, mode: 0o755 })
   // The folder may have come from another data directory.

@@ -191,7 +191,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => meter.close())
   const webhookSecret = await secretOf(config.dataDir, 'webhook-secret')
   const delivery = new DeliveryProcess({
-    ...{ dataDir: config.dataDir, databaseUrl: store.databaseUrl, secret: webhookSecret, log },
+    ...{ dataDir: config.dataDir, databaseUrl: store.webhookUrl, secret: webhookSecret, log },
     ...{ targets: config.webhookTargets, userAgent: `Atoll/${ownVersion()} (webhooks)` },
   })
   started.defer(() => delivery.close())

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Log } from '../lib/log.ts'
+import { findSystemUser } from '../lib/system-user.ts'
 import { Cgroups } from '../runtime/cgroups/index.ts'
 import { ServiceGroup } from '../runtime/cgroups/service-group.ts'
 import { HostNames } from '../runtime/host-names.ts'
@@ -22,14 +23,15 @@ const killMs = 1000
 /** The shell's part: it enters the control group. */
 const inGroup = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'
 
-interface DeliveryOptions extends Omit<Extract<DeliveryOrders, { type: 'start' }>, 'type'> {
+interface DeliveryOptions extends Omit<Extract<DeliveryOrders, { type: 'start' }>, 'type' | 'user'> {
   dataDir: string
   log: Log
 }
 
 /**
- * The process that sends webhooks. It has no capability and no way to gain one, a control group of its own, and nothing of this process's
- * environment but what TLS needs. It ends with this process, and is started again with growing pauses when it ends by itself.
+ * The process that sends webhooks. It is no root: it has a user, a role in the private database and a control group of its own, no capability and
+ * no way to gain one, and nothing of this process's environment but what TLS needs. It ends with this process, and is started again with growing
+ * pauses when it ends by itself.
  *
  *     idle ── start ──► running ⇄ pausing
  *                          └────────┴── close ──► closed
@@ -93,11 +95,19 @@ export class DeliveryProcess {
   async #run(groupFolders: readonly string[]): Promise<void> {
     const { databaseUrl, secret, targets, userAgent, log } = this.#options
     const { NODE_EXTRA_CA_CERTS: extraCertificates, PATH } = process.env
+    const user = await findSystemUser('webhooks')
     const child = spawn(
       'sh',
       [
         ...['-c', inGroup, 'sh', ...groupFolders, '--'],
-        ...['setpriv', '--pdeathsig=KILL', '--inh-caps=-all', '--bounding-set=-all', '--no-new-privs', '--'],
+        ...[
+          'setpriv',
+          '--pdeathsig=KILL',
+          '--inh-caps=-all',
+          '--bounding-set=-all,+setuid,+setgid',
+          '--no-new-privs',
+          '--',
+        ],
         ...[process.execPath, '--max-old-space-size=192', program],
       ],
       {
@@ -111,7 +121,7 @@ export class DeliveryProcess {
       const report = message as DeliveryReport
       if (report.type === 'trouble') log.warn({ reason: report.message }, 'the process that sends webhooks has trouble')
       if (report.type === 'waiting' && child.connected) {
-        child.send({ type: 'start', databaseUrl, secret, targets, userAgent } satisfies DeliveryOrders)
+        child.send({ type: 'start', databaseUrl, secret, targets, userAgent, user } satisfies DeliveryOrders)
       }
     })
     const kill = () => setTimeout(() => child.kill('SIGKILL'), stopGraceMs + killMs).unref()

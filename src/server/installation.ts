@@ -43,16 +43,18 @@ export async function openOwnStore(
   }
   await using opened = new AsyncDisposableStack()
   let { databaseUrl } = places
+  let webhookAccess: StoreOptions['webhookAccess']
   if (databaseUrl === undefined) {
     const cluster = await startCluster(dataDir, { beforeCreate: () => admit(undefined), limits, log })
     opened.defer(() => cluster.stop())
     databaseUrl = cluster.databaseUrl
+    webhookAccess = cluster.webhooks
   } else if (existsSync(join(dataDir, 'db'))) {
     const unused = { db: join(dataDir, 'db') }
     log.warn(unused, 'DATABASE_URL is used; the private database in the data directory is not')
     await PrivateCluster.stopLeft({ ...(await clusterPlace(dataDir, limits)), log })
   }
-  const store = opened.use(await openStore(databaseUrl, { ...events, admit, ...defined({ limits }) }))
+  const store = opened.use(await openStore(databaseUrl, { ...events, admit, ...defined({ limits, webhookAccess }) }))
   if (joined === undefined) await joinStore(store, files, dataDir, begun)
   else await rm(files.begun, { force: true })
   const all = opened.move()

@@ -58,7 +58,8 @@ export interface Store extends AsyncDisposable {
   audit: AuditStore
   idempotency: IdempotencyStore
   events: EventLog
-  databaseUrl: string
+  /** Where the process that sends webhooks connects. */
+  webhookUrl: string
   /** The installation that the database belongs to; undefined before the first `joinInstallation`. */
   installation(): Promise<string | undefined>
   /** Assigns the database to an installation. Does nothing when it already belongs to one. */
@@ -69,6 +70,12 @@ export interface Store extends AsyncDisposable {
   ping(): Promise<void>
   /** Waits for the calls in flight; later calls throw `unavailable`. A repeat is harmless. */
   close(): Promise<void>
+}
+
+interface WebhookAccess {
+  databaseUrl: string
+  /** Gets what the process needs, and nothing else. Absent: it has the rights of this process. */
+  role?: string
 }
 
 export interface StoreOptions {
@@ -84,6 +91,8 @@ export interface StoreOptions {
   /** Logs the progress of migrations, and slow statements with the calls that they belong to. */
   log?: Log
   limits?: Partial<StoreLimits>
+  /** Of the process that sends webhooks. Default: that of this process. */
+  webhookAccess?: WebhookAccess
   /** The weight of an organisation among those whose calls wait for a connection. */
   shareOf?: (orgId: string) => number
 }
@@ -95,6 +104,7 @@ export interface StoreOptions {
 export async function openStore(
   databaseUrl: string,
   {
+    webhookAccess = { databaseUrl },
     lockChanged = () => undefined,
     admit = () => undefined,
     logGrew = () => undefined,
@@ -106,7 +116,7 @@ export async function openStore(
   const limits = { ...defaultStoreLimits, ...given }
   const backend = await postgresBackend(databaseUrl, { lockChanged, limits, shareOf })
   const db = kyselyOn<Database>(backend.dialect, statementLog(limits.slowStatementMs, log))
-  const store = storeOn(db, backend, new LogWriter(logGrew), databaseUrl)
+  const store = storeOn(db, backend, new LogWriter(logGrew), { databaseUrl, webhookAccess })
   try {
     admit(await readInstallation(db).catch(rethrowTranslated))
     await using unlimited = kyselyOn<unknown>(backend.unlimited())
@@ -134,8 +144,13 @@ function statementLog(slowMs: number, log = silentLog): (event: LogEvent) => voi
   }
 }
 
-function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter, databaseUrl: string): Store {
-  const queue = new WebhookQueue(databaseUrl)
+function storeOn(
+  db: Kysely<Database>,
+  backend: Backend,
+  writer: LogWriter,
+  { databaseUrl, webhookAccess }: { databaseUrl: string; webhookAccess: WebhookAccess },
+): Store {
+  const queue = new WebhookQueue(databaseUrl, webhookAccess.role)
   const calls = new Calls(() => backend.check())
   let closed: Promise<void> | undefined
   const end = async () => {
@@ -153,7 +168,7 @@ function storeOn(db: Kysely<Database>, backend: Backend, writer: LogWriter, data
   return {
     close,
     [Symbol.asyncDispose]: close,
-    databaseUrl,
+    webhookUrl: webhookAccess.databaseUrl,
     sandboxes: calls.guard('sandboxes', sandboxStore(db, writer)),
     sessions: calls.guard('sessions', sessionStore(db, writer)),
     images: calls.guard('images', imageStore(db, writer)),

@@ -14,6 +14,8 @@ const purgedAtOnce = 1000
 
 export function webhookStore(db: Kysely<Database>, writer: LogWriter, queue: WebhookQueue): WebhookStore {
   return {
+    prepare: () => queue.ready(),
+
     async insertDestinations(destinations, { destinationsMax, messagesOf, creation }) {
       const [first] = destinations
       if (first === undefined) return

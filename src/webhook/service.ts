@@ -94,7 +94,9 @@ export class Webhooks {
 
   /** Hands over what a killed server has not. */
   async start(): Promise<void> {
-    if (await this.#dispatcher.start()) this.#deps.onDestination()
+    if (!(await this.#dispatcher.start())) return
+    await this.#deps.store.prepare()
+    this.#deps.onDestination()
   }
 
   async close(): Promise<void> {

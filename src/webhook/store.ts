@@ -28,6 +28,8 @@ export interface Handover {
  * together, and the cursor of the organisation moves with them: no event is handed over twice or not at all.
  */
 export interface WebhookStore {
+  /** Makes what deliveries need, where it is missing. */
+  prepare(): Promise<void>
   /**
    * Adds destinations that get what the log says from now on. Those of a sandbox also get what the log has said of it already. Those that
    * are there are left as they are. `messagesOf` says what they get. Throws `quota_exceeded` beyond `destinationsMax` of the organisation.

@@ -1,13 +1,18 @@
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { readdir, readFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
 import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import { verifyWebhook, Webhooks } from '@opencomputer/sdk'
 import { Webhook } from 'standardwebhooks'
+import { findSystemUser } from '../../src/lib/system-user.ts'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
+import { newestBinaries } from '../../src/postgres/binaries.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 import { AtollServer } from './server.ts'
 
 const rounds = roundsOf(2, 30)
@@ -224,6 +229,39 @@ test('webhooks: the process that sends them ends with a killed server', { timeou
   await server.restart()
   assert.notEqual(await deliveryPid(), pid)
 })
+
+test(
+  'webhooks: the process that sends them is no root, and reads nothing but what it sends',
+  { timeout: 60_000 },
+  async () => {
+    const receiver = await Receiver.start()
+    const { id } = await call('POST', '/api/webhooks', { url: receiver.url })
+    await call('POST', `/api/webhooks/${id}/test`)
+    await receiver.until((all) => all.length === 1)
+    const { uid, gid } = await findSystemUser('webhooks')
+    const status = await readFile(`/proc/${await deliveryPid()}/status`, 'utf8')
+    const rows = new Map(status.split('\n').map((line) => line.split(/:\t/) as [string, string]))
+    assert.equal(rows.get('Uid'), [uid, uid, uid, uid].join('\t'))
+    assert.equal(rows.get('Gid'), [gid, gid, gid, gid].join('\t'))
+    assert.equal(rows.get('Groups')?.trim(), '')
+    for (const set of ['CapEff', 'CapPrm', 'CapInh', 'CapAmb']) assert.match(rows.get(set) ?? '', /^0+$/, set)
+    assert.equal(rows.get('NoNewPrivs'), '1')
+
+    const psql = `${(await newestBinaries()).folder}/psql`
+    const query = async (role: string, text: string) => {
+      const address = `host=${new HostNames(server.dataDir).databaseDir} user=${role} dbname=atoll`
+      const words = [`--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', '--', psql, '-XAtc', text, address]
+      return (await promisify(execFile)('setpriv', words, { cwd: '/' })).stdout.trim()
+    }
+    assert.notEqual(await query('atoll_webhooks', 'select count(*) from webhook_messages'), '0')
+    for (const table of ['sandboxes', 'api_keys', 'organisations', 'audit_entries', 'events', 'webhook_cursors']) {
+      await assert.rejects(query('atoll_webhooks', `select * from ${table}`), /permission denied/, table)
+    }
+    await assert.rejects(query('atoll_webhooks', `update webhook_destinations set url = 'x'`), /permission denied/)
+    await assert.rejects(query('atoll', 'select 1'), /Peer authentication failed/)
+    await assert.rejects(query('atoll_admin', 'select 1'), /Peer authentication failed/)
+  },
+)
 
 /** Of the child of the server that sends. */
 async function deliveryPid(): Promise<number> {

@@ -25,6 +25,7 @@ make_debian() {
     --setup-hook='mkdir -p "$1/etc/postgresql-common/createcluster.d"' \
     --setup-hook='echo "create_main_cluster = false" >"$1/etc/postgresql-common/createcluster.d/none.conf"' \
     --customize-hook='chroot "$1" useradd --system --user-group --no-create-home atoll-db' \
+    --customize-hook='chroot "$1" useradd --system --user-group --no-create-home atoll-webhooks' \
     trixie "$new" "deb $mirror trixie main" "deb $mirror bookworm main"
   mkdir "$new/atoll"
   mv -T "$new" "$cache/debian"

@@ -2,6 +2,7 @@
  * The process that sends webhooks. The server starts it, tells it over IPC what it needs, and starts it again when it ends. It touches the tables
  * of webhooks and of its queue alone, and ends with the server, however that ends.
  */
+import tls from 'node:tls'
 import { Logger, type Runner, run } from 'graphile-worker'
 import pg from 'pg'
 import { Sealer } from '../../lib/sealed.ts'
@@ -30,11 +31,13 @@ process.on('message', (message) => {
 report({ type: 'waiting' })
 
 async function start({
+  user,
   databaseUrl,
   secret,
   targets,
   userAgent,
 }: Extract<DeliveryOrders, { type: 'start' }>): Promise<void> {
+  become(user)
   const pool = new pg.Pool({ connectionString: databaseUrl, application_name: applicationName, max: connectionsMax })
   pool.on('error', (error) => report({ type: 'trouble', message: error.message }))
   pool.on('connect', (client) => client.on('error', () => undefined))
@@ -61,6 +64,18 @@ async function start({
   report({ type: 'delivering' })
   await runner.promise
   fail(new Error('the queue has ended'))
+}
+
+/**
+ * Gives up root, and with it all capabilities. Not before: nobody else may be able to read the folder of the program, nor the certificates of
+ * `NODE_EXTRA_CA_CERTS`.
+ */
+function become({ uid, gid }: { uid: number; gid: number }): void {
+  tls.setDefaultCACertificates([...tls.getCACertificates('default')])
+  process.setgroups?.([])
+  process.setgid?.(gid)
+  process.setuid?.(uid)
+  if (process.getuid?.() !== uid || process.geteuid?.() !== uid) throw new Error('the process is root still')
 }
 
 async function stop(graceMs: number): Promise<void> {

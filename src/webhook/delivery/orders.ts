@@ -8,6 +8,8 @@ export type DeliveryOrders =
       /** See `readTargets`. */
       targets: string
       userAgent: string
+      /** What the process becomes before it connects to anything. */
+      user: { uid: number; gid: number }
     }
   | { type: 'stop'; graceMs: number }
 
