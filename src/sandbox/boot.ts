@@ -7,6 +7,7 @@ import type { SandboxStore } from './ports/sandbox-store.ts'
 import { mayBeWarm } from './ports/warm-start.ts'
 import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
+import type { Starts } from './starts.ts'
 import type { WarmPool } from './warm-pool.ts'
 import { type InFlightBoots, type TransitionQueue, deletedDuringBoot } from './transition-queue.ts'
 
@@ -24,6 +25,7 @@ export interface BootOptions extends CreateOptions {
 export interface BootContext extends LifecycleContext {
   lifecycle: Pick<Lifecycle, 'set' | 'maxAges'>
   warm: WarmPool
+  starts: Starts
   quota: RunningSandboxQuota
   boots: InFlightBoots
   transitions: TransitionQueue
@@ -34,7 +36,7 @@ export interface BootContext extends LifecycleContext {
  * counts as made when it runs; until then a repeat starts over under the same id.
  */
 export async function bootSandbox(context: BootContext, draft: Sandbox, options: BootOptions): Promise<Sandbox> {
-  const { store, driver, guest, quota, disk, boots, transitions, lifecycle, warm } = context
+  const { store, driver, guest, quota, disk, boots, transitions, lifecycle, warm, starts } = context
   const { isAnnounced, creation, keepsMemory = false } = options
   let sandbox = draft
   try {
@@ -60,9 +62,10 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   }
   const { id } = sandbox
   const boot = async (signal: AbortSignal) => {
-    const create = () => warm.withRoom(() => driver.create(specOf(sandbox), signal))
-    // A takeover needs no permit, because the machine runs already.
-    await (warm.take(id) ? create() : transitions.permits.use(create, { key: sandbox.orgId, signal }))
+    const { orgId, memoryMb } = sandbox
+    const create = () => driver.create(specOf(sandbox), signal)
+    // A takeover waits for nothing, because the machine runs already.
+    await (warm.take(id) ? warm.withRoom(create) : starts.run({ orgId, memoryMb, signal }, create))
     await options.prepare?.(guest(id, sandbox.orgId), sandbox, signal)
     // It may have been suspended meanwhile.
     context.assertActive?.(sandbox.orgId)

@@ -27,6 +27,7 @@ import {
   startDefaults,
   statusesBefore,
 } from './sandbox.ts'
+import { Starts } from './starts.ts'
 import { UsageSampler } from './usage-sampler.ts'
 import { WarmPool } from './warm-pool.ts'
 import { InFlightBoots, TransitionQueue } from './transition-queue.ts'
@@ -49,6 +50,10 @@ export interface LifecycleContext {
   meter?: UsageMeter
   /** Most warm sandboxes. Default: none. */
   warmSandboxesMax?: number
+  /** The weight of an organisation whose starts wait for memory of the host. Default: all weigh the same. */
+  shareOf?: (orgId: string) => { weight: number }
+  /** Of the host, in bytes. Default: that of this machine. */
+  freeMemory?: () => number
 }
 
 /**
@@ -80,6 +85,7 @@ export class Lifecycle {
   readonly #context: LifecycleContext
   readonly #bootContext: BootContext
   readonly #quota: RunningSandboxQuota
+  readonly #starts: Starts
   readonly #transitions: TransitionQueue
   readonly #boots = new InFlightBoots()
   /** Sandboxes whose clock has run out and that wait to hibernate or stop. */
@@ -110,8 +116,15 @@ export class Lifecycle {
       log: context.log,
     })
     this.ends = new Ends({ ...context, lifecycle: this, transitions: this.#transitions })
-    const [quota, boots, transitions] = [this.#quota, this.#boots, this.#transitions]
-    this.#bootContext = { ...context, quota, boots, transitions, warm: this.warm, lifecycle: this }
+    this.#starts = new Starts({
+      permits: this.#transitions.permits,
+      warm: this.warm,
+      limits: context.limits,
+      shareOf: (orgId) => context.shareOf?.(orgId).weight ?? 1,
+      ...defined({ freeMemory: context.freeMemory }),
+    })
+    const [quota, boots, transitions, starts] = [this.#quota, this.#boots, this.#transitions, this.#starts]
+    this.#bootContext = { ...context, quota, boots, transitions, starts, warm: this.warm, lifecycle: this }
     this.wakes = new Wakes({ ...this.#bootContext, lifecycle: this, prepareWake, ends: this.ends })
     context.driver.onExit((exit) => {
       if (!this.warm.removeLost(exit.sandboxId)) this.ends.report(exit)
@@ -209,7 +222,9 @@ export class Lifecycle {
       const replaced = async () => {
         await this.measureLast(sandbox)
         try {
-          await this.warm.withRoom(() => work(specOf(sandbox)))
+          // One that runs gives back what it has.
+          const memoryMb = sandbox.status === 'running' ? 0 : sandbox.memoryMb
+          await this.#starts.runPermitted({ orgId: sandbox.orgId, memoryMb }, () => work(specOf(sandbox)))
           this.ends.forget(sandboxId)
         } catch (error) {
           await this.ends.settleAfter(sandbox, error)

@@ -1,4 +1,4 @@
-import { availableParallelism } from 'node:os'
+import { availableParallelism, totalmem } from 'node:os'
 import { ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -13,6 +13,14 @@ export const defaultSandboxLimits = {
    * that slow work of one organisation leaves capacity to others.
    */
   startsAtOnce: Math.max(3, 2 * availableParallelism() - 1),
+  /** Starts of one organisation that are under way or wait; the next is refused. */
+  startsWaitingMax: 500,
+  /** How long a start waits for others of its organisation, and for memory of the host. */
+  startWaitMs: 60_000,
+  /** What a start is taken to need of the host's memory, unless the sandbox may have less. */
+  startMemoryMb: 128,
+  /** What starts leave of the host's memory to everything else. */
+  memoryReserveMb: defaultMemoryReserveMb(),
   timeoutSecondsMax: 2_592_000,
   cpuCountMax: 64,
   memoryMbMin: 64,
@@ -47,6 +55,11 @@ export const defaultSandboxLimits = {
   domainCheckMs: 3000,
   /** How long an operation or a preview request waits for a sandbox to wake. */
   wakeWaitMs: 30_000,
+}
+
+/** By the size of this machine. */
+function defaultMemoryReserveMb(): number {
+  return Math.round(Math.max(256, (totalmem() / 1024 ** 2) * 0.04))
 }
 
 export type SandboxLimits = typeof defaultSandboxLimits

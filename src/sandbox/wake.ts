@@ -63,7 +63,7 @@ export class Wakes {
   }
 
   async #wake(sandboxId: string, given: MachineStart | undefined, signal: AbortSignal): Promise<Sandbox> {
-    const { driver, guest, lifecycle, prepareWake, quota, transitions, ends, warm } = this.#context
+    const { driver, guest, lifecycle, prepareWake, quota, starts, ends } = this.#context
     const sandbox = await lifecycle.read(sandboxId)
     if (sandbox.status === 'running') {
       lifecycle.clocks.touch(sandboxId)
@@ -75,12 +75,14 @@ export class Wakes {
     const start = given ?? (() => driver.wake(specOf(sandbox), signal))
     return await quota.claimWake(sandbox, async () => {
       const prepare = await prepareWake(sandbox)
-      const machineWake = () => warm.withRoom(() => start(sandbox, signal))
-      await transitions.permits.use(machineWake, { key: sandbox.orgId, signal }).catch(async (error: unknown) => {
-        if (!isServiceError(error, 'memory_not_restorable')) throw error
-        await lifecycle.change(sandboxId, refusedMemory(error))
-        throw memoryNotRestorable(sandboxId, error.message, error)
-      })
+      const { orgId, memoryMb } = sandbox
+      await starts
+        .run({ orgId, memoryMb, signal }, () => start(sandbox, signal))
+        .catch(async (error: unknown) => {
+          if (!isServiceError(error, 'memory_not_restorable')) throw error
+          await lifecycle.change(sandboxId, refusedMemory(error))
+          throw memoryNotRestorable(sandboxId, error.message, error)
+        })
       ends.forget(sandboxId)
       try {
         await prepare(guest(sandboxId, sandbox.orgId), sandbox, signal)

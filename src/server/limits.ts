@@ -22,6 +22,10 @@ type Bounds = readonly [lowest: number, highest: number]
 export const limitBounds = {
   sandbox: {
     startsAtOnce: [1, 1000],
+    startsWaitingMax: [1, 100_000],
+    startWaitMs: [100, 600_000],
+    startMemoryMb: [1, 65_536],
+    memoryReserveMb: [0, 1024 * 1024],
     timeoutSecondsMax: [300, 2_592_000],
     cpuCountMax: [1, 1024],
     memoryMbMin: [64, 1024],

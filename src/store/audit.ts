@@ -151,7 +151,7 @@ async function grow(
     grown.set(orgId, { orgId, number: facts.number, hash, after })
     return { ...facts, previousHash: last.hash, hash }
   })
-  const { rows: moved } = await sql<End>`
+  const { rows: moved } = await sql<End>`/* prepared audit */
     with given as (
       select * from jsonb_to_recordset(${lenientJson([...grown.values()])}::jsonb) as given ("orgId" text, number bigint, hash text, after text)
     ), moved as (

@@ -133,7 +133,7 @@ function fairPool(pool: pg.Pool, { connectionsMax, waitingMax, shareOf }: FairPo
       const key = whoActs().orgId ?? ownWork
       const release = permits.tryAcquire({ key }) ?? (await wait(key))
       try {
-        const client = await pool.connect()
+        const client = prepared(await pool.connect())
         // The pool gives a client another `release` each time.
         const give = client.release.bind(client)
         client.release = (error) => {
@@ -149,6 +149,24 @@ function fairPool(pool: pg.Pool, { connectionsMax, waitingMax, shareOf }: FairPo
     end: () => pool.end(),
     options: pool.options,
   }
+}
+
+const preparedName = /^\s*\/\* prepared (\w+) \*\//
+const preparing = new WeakSet<pg.PoolClient>()
+
+/**
+ * A statement that begins with a comment `prepared NAME` is planned once for each connection. It is for those that calls wait for and whose plan
+ * costs more than the rest of them.
+ */
+function prepared(client: pg.PoolClient): pg.PoolClient {
+  if (preparing.has(client)) return client
+  preparing.add(client)
+  const query = client.query.bind(client) as (config: pg.QueryConfig | string, values?: unknown[]) => Promise<never>
+  client.query = ((text: string, values?: unknown[]) => {
+    const name = typeof text === 'string' ? preparedName.exec(text)?.[1] : undefined
+    return name === undefined ? query(text, values) : query({ name, text, values: values ?? [] })
+  }) as typeof client.query
+  return client
 }
 
 function unlimitedDialect(databaseUrl: string): Dialect {
