@@ -1,5 +1,7 @@
+import { availableParallelism } from 'node:os'
 import { ServiceError, isServiceError } from '../errors.ts'
 import { actingAsServer, type EventBus } from '../events/index.ts'
+import { ActiveKeys } from '../lib/async/active-keys.ts'
 import type { Creation, CreationNote } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
@@ -67,6 +69,10 @@ export interface UsageMeter {
 }
 
 const idleRetryMs = 60_000
+/** For how long an organisation counts as one that uses sandboxes. */
+const activeMs = 10_000
+/** Starts of one organisation at a time while another uses its sandboxes: half of the processors stay free of them. */
+const startsBesideOthers = Math.max(1, Math.floor(availableParallelism() / 2))
 
 /**
  * Carries out the transitions of sandboxes. A deletion changes the row before the machine; a create or wake changes it after the
@@ -88,6 +94,8 @@ export class Lifecycle {
   readonly #starts: Starts
   readonly #transitions: TransitionQueue
   readonly #boots = new InFlightBoots()
+  /** Organisations that use their sandboxes at present. */
+  readonly #active = new ActiveKeys(activeMs)
   /** Sandboxes whose clock has run out and that wait to hibernate or stop. */
   readonly #idling = new Set<string>()
   readonly #activity: ActivityRecorder
@@ -120,6 +128,7 @@ export class Lifecycle {
       permits: this.#transitions.permits,
       warm: this.warm,
       limits: context.limits,
+      startsAtOnce: () => (this.#active.count > 1 ? startsBesideOthers : Infinity),
       shareOf: (orgId) => context.shareOf?.(orgId).weight ?? 1,
       ...defined({ freeMemory: context.freeMemory }),
     })
@@ -138,6 +147,7 @@ export class Lifecycle {
   }
 
   async create(sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
+    this.#active.note(sandbox.orgId)
     return await bootSandbox(this.#bootContext, sandbox, options)
   }
 
@@ -162,6 +172,7 @@ export class Lifecycle {
   ): Promise<Result> {
     // A call of another organisation must not keep it alive.
     await this.read(sandboxId, orgId)
+    this.#active.note(orgId)
     this.#context.assertActive?.(orgId)
     const release = this.keepAlive(sandboxId)
     try {

@@ -13,6 +13,7 @@ class World {
   cleared = 0
   /** What clearing the warm sandboxes gives back. */
   warmMb = 0
+  startsAtOnce = Infinity
   readonly permits: Semaphore
   readonly starts: Starts
 
@@ -28,6 +29,7 @@ class World {
       permits: this.permits,
       warm: { withRoom: (work) => work(), clear },
       limits: { ...limits, ...given },
+      startsAtOnce: () => this.startsAtOnce,
       shareOf: () => 1,
       freeMemory: () => this.freeMb * mebibyte,
     })
@@ -154,4 +156,21 @@ test('starts: the end of a wait by its caller has the reason of the caller, and 
   await next.begun
   next.end()
   await next.done
+})
+
+test('starts: fewer at a time while others are active, and dumps of the organisation do not count', async () => {
+  const world = new World({ permitsPerKey: 2 })
+  world.startsAtOnce = 1
+  const dump = await world.permits.acquire({ key: 'a' })
+  const [first, second] = [world.begin('a'), world.begin('a')]
+  await first.begun
+  let hasBegun = false
+  void second.begun.then(() => (hasBegun = true))
+  await nextLoop()
+  assert.equal(hasBegun, false)
+  first.end()
+  await second.begun
+  second.end()
+  await second.done
+  dump()
 })

@@ -14,6 +14,8 @@ export interface StartsOptions {
   permits: Semaphore
   warm: Pick<WarmPool, 'withRoom' | 'clear'>
   limits: Pick<SandboxLimits, 'startsWaitingMax' | 'startWaitMs' | 'startMemoryMb' | 'memoryReserveMb'>
+  /** Starts of one organisation at a time, below what its permits allow. Dumps do not count: they are long, and starts must not wait for them. */
+  startsAtOnce: () => number
   shareOf: (orgId: string) => number
   /** In bytes. Default: what the host can give without swapping. */
   freeMemory?: () => number
@@ -39,6 +41,7 @@ export interface Start {
  */
 export class Starts {
   readonly #options: Required<StartsOptions>
+  readonly #begun: Semaphore
   /** Whoever has it is the next to get memory. */
   readonly #turn: Semaphore
   /** Of starts under way, which do not hold it yet. */
@@ -46,21 +49,19 @@ export class Starts {
 
   constructor(options: StartsOptions) {
     this.#options = { freeMemory: freemem, ...options }
+    this.#begun = new Semaphore({ permitsPerKey: options.startsAtOnce })
     this.#turn = new Semaphore({ permits: 1, shareOf: options.shareOf })
   }
 
   /** Throws `rate_limited` when the queue of the organisation is full, `no_capacity` when the wait takes too long. */
   async run<Result>(start: Start, work: () => Promise<Result>): Promise<Result> {
-    const { permits } = this.#options
-    this.#assertRoomIn(permits, start.orgId)
-    const release = await this.#wait(start, 'others of the organisation start', (signal) =>
-      permits.acquire({ key: start.orgId, signal }),
-    )
-    try {
-      return await this.runPermitted(start, work)
-    } finally {
-      release()
+    this.#assertRoomIn(this.#begun, start.orgId)
+    using held = new DisposableStack()
+    for (const semaphore of [this.#begun, this.#options.permits]) {
+      const acquire = (signal: AbortSignal) => semaphore.acquire({ key: start.orgId, signal })
+      held.defer(await this.#wait(start, 'others of the organisation start', acquire))
     }
+    return await this.runPermitted(start, work)
   }
 
   /** Likewise, for who has a permit. */

@@ -5,6 +5,7 @@ import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { cliStartBench } from './cli-start.ts'
 import { growthBench } from './growth.ts'
+import { crowdBench } from './crowd.ts'
 import { httpBench } from './http.ts'
 import { imagesBench } from './images.ts'
 import { loadBench } from './load.ts'
@@ -37,6 +38,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   sizes: sizesBench,
   tenants: tenantsBench,
   webhooks: webhooksBench,
+  crowd: crowdBench,
 }
 
 /** Starts the server on the default paths, once for all benches. */

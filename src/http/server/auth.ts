@@ -83,7 +83,7 @@ export class Authentication {
     this.#buckets = new TokenBuckets(rate)
   }
 
-  /** Throws `unauthorized`, `organisation_suspended` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
+  /** Throws `unauthorized`, `forbidden`, `organisation_suspended` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
   async admit(request: FastifyRequest, route: Pick<Route, 'auth' | 'token'>): Promise<Caller | undefined> {
     try {
       return await this.#admit(request, route)
@@ -116,13 +116,10 @@ export class Authentication {
     if (auth === 'operator' || auth === 'key_or_operator') {
       const operator = this.#admitOperator(keyHash, apiKey)
       if (operator !== undefined) return operator
-      if (auth === 'operator') {
-        this.limitAddress(request)
-        throw new ServiceError('forbidden', 'this call is of the operator: send the operator key')
-      }
     }
     const key = this.#deps.keys.cached(keyHash) ?? (await this.#lookUp(keyHash, request))
     this.#limitKey(`key:${keyHash}`, key.orgId)
+    if (auth === 'operator') throw new ServiceError('forbidden', 'this call is of the operator: send the operator key')
     const { organisations, keys } = this.#deps
     organisations.assertActive(key.orgId)
     keys.touch(key.id)

@@ -101,6 +101,9 @@ export abstract class CgroupHierarchy {
   /** Makes a group below `parent` with those limits that this tree has. False: it has none. */
   abstract makeLimited(parent: string, group: string, limits: WorkLimits): Promise<boolean>
 
+  /** Makes a group below `parent` whose processors are weighed against those of its siblings. False: this tree weighs none. */
+  abstract makeWeighed(parent: string, group: string): Promise<boolean>
+
   /** Files of a group, each with its value. */
   protected async put(group: string, values: Record<string, string>): Promise<void> {
     for (const [file, value] of Object.entries(values)) {

@@ -66,6 +66,19 @@ export class Cgroups {
     return folders
   }
 
+  /**
+   * Makes a group below `parent`, which weighs a part of what a new group does. Returns its folders in the hierarchies that weigh processors; only
+   * there a process that joins it is weighed, and nothing else of it changes.
+   */
+  async makeWeighed(parent: string, group: string, part: number): Promise<string[]> {
+    const folders: string[] = []
+    for (const hierarchy of this.#hierarchies) {
+      if (await hierarchy.makeWeighed(parent, group)) folders.push(`${hierarchy.path}${group}`)
+    }
+    this.weighDown(parent, part)
+    return folders
+  }
+
   /** Sets `processors` if groups below `parent` can have processors of their own, with those that existing groups have. */
   async divideProcessors(parent: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {

@@ -40,6 +40,12 @@ export class CgroupV1 extends CgroupHierarchy {
     return true
   }
 
+  async makeWeighed(_parent: string, group: string): Promise<boolean> {
+    if (!this.#has('cpu')) return false
+    await mkdir(`${this.path}${group}`, { recursive: true })
+    return true
+  }
+
   async heldBytes(): Promise<undefined> {}
 
   cpuUs(group: string): number | undefined {

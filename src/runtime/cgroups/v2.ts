@@ -40,6 +40,13 @@ export class CgroupV2 extends CgroupHierarchy {
     return true
   }
 
+  async makeWeighed(parent: string, group: string): Promise<boolean> {
+    if (!(await this.#has('cpu'))) return false
+    await mkdir(`${this.path}${group}`, { recursive: true })
+    for (const above of ['', parent]) await this.#divides(above, 'cpu')
+    return true
+  }
+
   async heldBytes(group: string): Promise<number | undefined> {
     return this.usedBytes(group)
   }

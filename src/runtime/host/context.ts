@@ -29,7 +29,7 @@ import { Inventory } from './inventory.ts'
 import { Launcher } from './launcher.ts'
 import { LimitFiles } from './limit-files.ts'
 import { Limits } from './limits.ts'
-import { Shares } from './shares.ts'
+import { Shares, weightOfAll } from './shares.ts'
 import { livenessTimes, type LivenessTimes } from './liveness.ts'
 import { RunningSandboxes } from './running.ts'
 import { MemorySaver } from './save-memory.ts'
@@ -101,7 +101,13 @@ export function createContext(options: OciDriverOptions) {
     pool,
     changes,
     space: new SpaceWatch({ ...pooled, hostd, log }),
-    runtime: options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd }),
+    runtime: options.runtime({
+      runDir,
+      sandboxesDir,
+      dataDir: names.dataDir,
+      hostd,
+      startGroups: startGroupsBelow(names),
+    }),
     lxcfs: new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log }),
     inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, changes, log }),
     imageLimits,
@@ -117,6 +123,18 @@ export function createContext(options: OciDriverOptions) {
     /** Bounds starts and dumps together. */
     semaphore: new Semaphore({ permits: bootsAtOnce, permitsPerKey: bootsAtOnce / 2 }),
     log,
+  }
+}
+
+/**
+ * Starts are work for tenants like the rest: together they weigh no more against the server and its database than all sandboxes do, so that a call
+ * to a running sandbox does not wait for starts of others.
+ */
+function startGroupsBelow({ workGroupRoot }: HostNames): () => Promise<string[]> {
+  let found: Promise<Cgroups> | undefined
+  return async () => {
+    const cgroups = await (found ??= Cgroups.find())
+    return await cgroups.makeWeighed(workGroupRoot, `${workGroupRoot}/starts`, weightOfAll)
   }
 }
 

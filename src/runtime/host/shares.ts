@@ -7,7 +7,7 @@ import type { Machine } from './machine.ts'
  * All sandboxes together, as a part of what any other program of the host weighs, such as the server, its database and hostd: what every call
  * goes through must not wait for what one sandbox computes. Nothing is lost while those rest.
  */
-const weightOfAll = 1 / 4
+export const weightOfAll = 1 / 4
 
 type SharesOptions = Pick<Machine, 'names' | 'cgroups' | 'traits' | 'network' | 'inventory'>
 

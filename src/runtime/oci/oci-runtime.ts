@@ -85,6 +85,8 @@ export interface OciHost {
   sandboxesDir: string
   dataDir: string
   hostd: HostTool
+  /** The folders of the control group in which containers are started and restored; they leave it for their own. Absent: this server's. */
+  startGroups?: () => Promise<readonly string[]>
 }
 
 /** Makes an instance, without touching the host. */

@@ -13,7 +13,13 @@ const strayGraceMs = 30_000
 const reasonCharsMax = 500
 
 /** runc (1.1 or newer). Each call is one process. Containers depend neither on that process nor on this one. */
-export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): OciRuntime {
+export function createRunc({
+  runDir,
+  sandboxesDir,
+  dataDir,
+  hostd,
+  startGroups = async () => [],
+}: OciHost): OciRuntime {
   const stateDir = `${runDir}/runc`
 
   /** Runs runc where it sees the mounts of this bundle and of no other, because it reads the table of mounts several times and copies it. */
@@ -55,7 +61,7 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
     canCheckpoint: true,
 
     run: async (id, bundle) => {
-      const options = { log: `${bundle}/runc.log`, timeoutMs: startTimeoutMs }
+      const options = { log: `${bundle}/runc.log`, timeoutMs: startTimeoutMs, groups: await startGroups() }
       await call(bundle, options, ['run', '--detach', '--bundle', bundle, id])
       return started(id)
     },
@@ -68,7 +74,7 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
 
     restore: async (id, bundle, { criu, images, timeoutMs, lazyPages }) => {
       const lazy = lazyPages ? ['--lazy-pages'] : []
-      const options = { criu, log: `${images}/runc.log`, timeoutMs }
+      const options = { criu, log: `${images}/runc.log`, timeoutMs, groups: await startGroups() }
       const files = ['--image-path', images, '--work-path', images]
       await call(bundle, options, ['restore', '--detach', ...files, ...lazy, '--bundle', bundle, id])
       return started(id)
