@@ -34,7 +34,7 @@ import { imagesOf, type ImageStore } from './store.ts'
 import { type Bases, UsableImages } from './usable-images.ts'
 
 export interface ImageServiceDeps extends ContextDeps {
-  /** Builds that an organisation may run at a time, if that is fewer than `limits.buildsAtOnce`. */
+  /** Builds that an organisation may run at a time, in the place of `limits.buildsAtOnce`. */
   buildsAtOnceOf?: (orgId: string) => number
   store: ImageStore
   sandboxes: SandboxService

@@ -85,7 +85,8 @@ export class Keys {
     if (touched !== undefined && now - touched < touchMs) return
     if (this.#touchedMs.size >= cachedKeysMax) this.#touchedMs.clear()
     this.#touchedMs.set(keyId, now)
-    this.#deps.store.touchApiKey(keyId, new Date()).catch((error: unknown) => {
+    const usedAt = new Date()
+    this.#deps.store.touchApiKey(keyId, usedAt, new Date(usedAt.getTime() - touchMs)).catch((error: unknown) => {
       this.#deps.log.warn({ err: error, keyId }, 'the last use of a key could not be written')
     })
   }

@@ -39,9 +39,10 @@ export interface OrganisationStore {
   listApiKeys(orgId: string): Promise<ApiKey[]>
   /** Ends a key with those that it has made, and theirs. Returns all that ended; none for an unknown id. */
   deleteApiKey(orgId: string, id: string): Promise<string[]>
-  touchApiKey(id: string, usedAt: Date): Promise<void>
-  /** Of all organisations; at most 10 000, in no order. */
-  apiKeyHashes(): Promise<string[]>
+  /** Notes a use of a key, unless one after `before` is noted. */
+  touchApiKey(id: string, usedAt: Date, before: Date): Promise<void>
+  /** Of keys that a start has made or was given, which may have any form. */
+  defaultKeyHashes(): Promise<string[]>
   /** Default keys alone. */
   countDefaultKeys(orgId: string): Promise<number>
 

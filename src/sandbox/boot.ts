@@ -46,7 +46,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
       // A repeat of a request with a key must find its id again, which may be a reserved one.
       const spec = specOf(draft)
       const isReservable = !isAnnounced && !creation && mayBeWarm({ ...spec, keepsMemory })
-      const reserved = isReservable ? warm.reserve(spec) : undefined
+      const reserved = isReservable ? warm.reserve(spec, draft.orgId) : undefined
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
       const { id, orgId, diskMb } = sandbox
       // Nobody has used a random id before.

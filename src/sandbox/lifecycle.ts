@@ -106,8 +106,7 @@ export class Lifecycle {
     this.#activity = new ActivityRecorder(context.store, context.log)
     const quotaOf = context.quotaOf ?? (() => quotaOfLimits(context.limits))
     this.#quota = new RunningSandboxQuota(context.store, quotaOf)
-    const { startsAtOnce } = context.limits
-    this.#transitions = new TransitionQueue((orgId) => Math.min(startsAtOnce, quotaOf(orgId).startsAtOnce))
+    this.#transitions = new TransitionQueue((orgId) => quotaOf(orgId).startsAtOnce)
     this.clocks = new IdleClocks((sandboxId) => void actingAsServer('idle_timeout', () => this.#idle(sandboxId)))
     this.usage = new UsageSampler({
       driver: context.driver,

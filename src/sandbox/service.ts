@@ -238,8 +238,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     warmCounts: () => lifecycle.warm.countReady(),
 
     /** An id for a sandbox that the caller announces before it creates it, which it does soon. */
-    async newId(input?: CreateSandbox): Promise<string> {
-      return reserve(input) ?? newId('sb-')
+    async newId(orgId: string, input?: CreateSandbox): Promise<string> {
+      return reserve(orgId, input) ?? newId('sb-')
     },
 
     /** The id of a warm sandbox of the image, if one waits that serves this. The caller creates it within a minute. */
@@ -350,9 +350,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     tagKeys: (orgId: string, reach?: KeyReach) => store.tagKeys(orgId, reach),
   }
 
-  function reserve(input: CreateSandbox = {}): string | undefined {
+  function reserve(orgId: string, input: CreateSandbox = {}): string | undefined {
     const { image = startDefaults.image } = input
-    return mayBeWarm(input) ? lifecycle.warm.reserve({ ...startDefaults, image }) : undefined
+    return mayBeWarm(input) ? lifecycle.warm.reserve({ ...startDefaults, image }, orgId) : undefined
   }
 
   function fromMemory(sandbox: Sandbox, signal: AbortSignal): Promise<void> {

@@ -91,8 +91,8 @@ test('warm pool: it fills, reserves each once, and replaces what was taken', asy
   await using world = new World(t)
   await world.pass(t, 1000)
   assert.deepEqual(world.pool.countReady(), { base: 3 })
-  const first = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
-  const second = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const first = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
+  const second = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   assert.notEqual(first, second)
   assert.equal(world.pool.take(first), true)
   assert.equal(world.pool.take(first), false)
@@ -105,18 +105,18 @@ test('warm pool: it fills, reserves each once, and replaces what was taken', asy
 test('warm pool: of size 0 it has none', async (t) => {
   await using world = new World(t, { size: 0 })
   await world.pass(t, 1000)
-  assert.equal(world.pool.reserve(startDefaults), undefined)
+  assert.equal(world.pool.reserve(startDefaults, 'org_1'), undefined)
   assert.equal(world.prepared.size, 0)
 })
 
 test('warm pool: closed, it has none', async (t) => {
   await using world = new World(t)
   await world.pass(t, 1000)
-  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const id = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   world.pool.take(id)
   await world.pool.close()
   assert.deepEqual([...world.prepared.keys()], [id], 'only what has an owner is left')
-  assert.equal(world.pool.reserve(startDefaults), undefined)
+  assert.equal(world.pool.reserve(startDefaults, 'org_1'), undefined)
 })
 
 test('warm pool: a close in the middle of a start leaves nothing', async (t) => {
@@ -142,7 +142,7 @@ test('warm pool: nothing is added while clients wait for starts, nor while memor
   world.freeBytes = 2 * gib
   await world.pass(t, 1000)
   assert.equal(world.prepared.size, 3)
-  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const id = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   world.freeBytes = 0.4 * gib
   await world.pass(t, 3000)
   assert.deepEqual([...world.prepared.keys()], [id], 'what is promised stays')
@@ -152,7 +152,7 @@ test('warm pool: old ones are recycled, and reservations that nobody uses end', 
   await using world = new World(t)
   await world.pass(t, 1000)
   const before = [...world.prepared.keys()]
-  const promised = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const promised = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   await world.pass(t, 50_000)
   assert.equal(world.prepared.has(promised), true)
   await world.pass(t, 15_000)
@@ -169,13 +169,14 @@ test('warm pool: old ones are recycled, and reservations that nobody uses end', 
 test('warm pool: what is started often is kept, in the latest sizes, and no more than there is room for', async (t) => {
   await using world = new World(t, { size: 4 })
   await world.pass(t, 1000)
-  for (let count = 0; count < 2; count += 1) assert.equal(world.pool.reserve(fromCheckpoint('cp-a')), undefined)
+  for (let count = 0; count < 2; count += 1)
+    assert.equal(world.pool.reserve(fromCheckpoint('cp-a'), 'org_1'), undefined)
   await world.pass(t, 3000)
   assert.deepEqual(world.pool.countReady(), { base: 4 }, 'twice is not often')
-  for (let count = 0; count < 4; count += 1) world.pool.reserve({ ...fromCheckpoint('cp-a'), memoryMb: 4096 })
+  for (let count = 0; count < 4; count += 1) world.pool.reserve({ ...fromCheckpoint('cp-a'), memoryMb: 4096 }, 'org_1')
   await world.pass(t, 5000)
   assert.deepEqual(world.pool.countReady(), { base: 1, 'cp-a': 3 })
-  const id = world.pool.reserve(fromCheckpoint('cp-a')) ?? assert.fail('none was reserved')
+  const id = world.pool.reserve(fromCheckpoint('cp-a'), 'org_1') ?? assert.fail('none was reserved')
   assert.equal(world.prepared.get(id)?.memoryMb, 4096)
   await world.pass(t, 11 * 60_000)
   assert.deepEqual(world.pool.countReady(), { base: 4 }, 'demand is forgotten')
@@ -204,7 +205,7 @@ test('warm pool: one that ended by itself is removed and is no exit of a client'
 test('warm pool: all that are not promised go for a start without room', async (t) => {
   await using world = new World(t)
   await world.pass(t, 1000)
-  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const id = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   assert.equal(await world.pool.clear(), true)
   assert.deepEqual([...world.prepared.keys()], [id])
   assert.equal(await world.pool.clear(), false)
@@ -264,7 +265,7 @@ test('warm pool: work that fails for another reason is not repeated and costs no
 test('warm pool: an image that is gone is given up, and others are added', async (t) => {
   await using world = new World(t)
   world.missing = 'gone'
-  for (let count = 0; count < 20; count += 1) world.pool.reserve({ ...startDefaults, image: 'gone' })
+  for (let count = 0; count < 20; count += 1) world.pool.reserve({ ...startDefaults, image: 'gone' }, 'org_1')
   await world.pass(t, 3000)
   assert.deepEqual(world.pool.countReady(), { base: 3 })
 })
@@ -272,7 +273,7 @@ test('warm pool: an image that is gone is given up, and others are added', async
 test('warm pool: one that cannot be removed is left alone once its id has an owner', async (t) => {
   await using world = new World(t, { size: 1 })
   await world.pass(t, 1000)
-  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const id = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   world.isStuck = true
   assert.equal(world.pool.removeLost(id), true)
   assert.equal(world.pool.take(id), false)
@@ -300,7 +301,7 @@ test('warm pool: one that cannot be removed is removed later', async (t) => {
 test('warm pool: those that do not fit any more are replaced, but for reserved ones', async (t) => {
   await using world = new World(t)
   await world.pass(t, 1000)
-  const promised = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const promised = world.pool.reserve(startDefaults, 'org_1') ?? assert.fail('none was reserved')
   for (const id of world.prepared.keys()) world.stale.add(id)
   await world.pass(t, 3000)
   assert.deepEqual(
@@ -308,4 +309,22 @@ test('warm pool: those that do not fit any more are replaced, but for reserved o
     [promised],
   )
   assert.equal(world.prepared.size, 3)
+})
+
+test('warm pool: the last one is left to an organisation that has taken fewer, and one is kept while clients wait', async (t) => {
+  await using world = new World(t)
+  const reserve = (orgId: string) => world.pool.reserve(startDefaults, orgId)
+  await world.pass(t, 1000)
+  world.isBusy = true
+  const greedy = ['org_1', 'org_1'].map(reserve)
+  assert.ok(!greedy.includes(undefined), 'alone it has what is there')
+  const first = reserve('org_2') ?? assert.fail('the last one was not for the other')
+  for (const id of [...greedy, first]) world.pool.take(id ?? '')
+  await world.pass(t, 1000)
+  assert.deepEqual(world.pool.countReady(), { base: 1 }, 'one is added although clients wait')
+  assert.equal(reserve('org_1'), undefined)
+  const second = reserve('org_2') ?? assert.fail('it was not kept for the other')
+  world.pool.take(second)
+  await world.pass(t, 1000)
+  assert.ok(reserve('org_3'), 'who has had none may take it')
 })

@@ -3,6 +3,7 @@ import { isServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { RuntimeDriver, SandboxSpec } from './ports/runtime-driver.ts'
+import { WarmShares } from './warm-shares.ts'
 
 /** A warm sandbox is removed after this time: only its uptime, which stays below ten minutes, tells it from one of a cold start. */
 const recycledAfterMs = 8 * 60_000
@@ -55,12 +56,13 @@ interface WarmSandbox {
  * A warm sandbox has its final id, which a create takes over. So with its owner only its limits change. It has no row; the driver has its
  * record (`RuntimeDriver.prepare`), and removes it at the next start after a crash.
  *
- * One is added at a time, and none while clients wait for starts. Full checkpoints get none: their processes would run before anybody wants
+ * One is added at a time, and while clients wait for starts none, or one if several organisations create (`WarmShares`). Full checkpoints get none: their processes would run before anybody wants
  * them to.
  */
 export class WarmPool {
   readonly #options: WarmPoolOptions
   readonly #warm = new Map<string, WarmSandbox>()
+  readonly #shares = new WarmShares()
   #demands: { start: WarmStart; at: number }[] = []
   /** Absent until `open`. */
   #closing: AbortController | undefined
@@ -102,14 +104,19 @@ export class WarmPool {
     return counts
   }
 
-  /** Reserves a warm sandbox that suits for the next minute and returns its id. */
-  reserve(start: WarmStart): string | undefined {
+  /** Reserves a warm sandbox that suits for the next minute and returns its id. The last one may be kept for another organisation. */
+  reserve(start: WarmStart, orgId: string): string | undefined {
     if (this.#closing === undefined) return undefined
     if (this.#demands.push({ start, at: Date.now() }) > demandsMax) this.#demands.shift()
-    const found = this.#listReady().find((warm) => keyOf(warm.start) === keyOf(start))
-    if (found !== undefined) found.reservedAt = Date.now()
+    const mayTakeLast = this.#shares.mayTakeLast(orgId)
+    const [found, next] = this.#listReady().filter((warm) => keyOf(warm.start) === keyOf(start))
+    const reserved = next !== undefined || mayTakeLast ? found : undefined
+    if (reserved !== undefined) {
+      reserved.reservedAt = Date.now()
+      this.#shares.noteTaken(orgId)
+    }
     this.#fill()
-    return found?.id
+    return reserved?.id
   }
 
   /** Ends a reservation whose id nobody uses. */
@@ -215,10 +222,15 @@ export class WarmPool {
 
   /** What to add next. */
   #chooseNext(): WarmStart | undefined {
-    if (this.#options.isBusy() || Date.now() < this.#pausedUntil) return undefined
+    if (Date.now() < this.#pausedUntil) return undefined
+    // Clients that wait for starts are those of one organisation perhaps: one is kept for the others.
+    const isBusy = this.#options.isBusy()
+    if (isBusy && !this.#shares.isShared) return undefined
     if (this.#warm.size >= this.#options.size || !this.#hasMemory(freeShareToAdd)) return undefined
     const counts = this.countReady()
-    return this.#rankTargets().find(({ start, target }) => (counts[keyOf(start)] ?? 0) < target)?.start
+    const isMissing = ({ start, target }: { start: WarmStart; target: number }) =>
+      (counts[keyOf(start)] ?? 0) < (isBusy ? 1 : target)
+    return this.#rankTargets().find(isMissing)?.start
   }
 
   /** How many of each to keep warm, by their shares of the latest creates; the most wanted first. */

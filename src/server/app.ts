@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { mkdir } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { fileURLToPath } from 'node:url'
@@ -18,8 +17,6 @@ import { createHttpServer } from '../http/server/server.ts'
 import { routes } from '../http/routes/index.ts'
 import { defined } from '../lib/defined.ts'
 import { Sealer } from '../lib/sealed.ts'
-import { sha256 } from '../lib/secret.ts'
-import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
 import { harmlessChecks, inspectHost, unmetRequirements } from '../runtime/doctor/index.ts'
@@ -28,22 +25,11 @@ import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images, RegistryCredentials } from '../image/index.ts'
 import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
-import {
-  defaultOrganisationLimits,
-  type OrganisationLimits,
-  Keys,
-  Operator,
-  organisationLimitBounds,
-  OrganisationReconciler,
-  Organisations,
-} from '../organisation/index.ts'
+import { Keys, Operator, OrganisationReconciler, Organisations } from '../organisation/index.ts'
 import { Audit } from '../organisation/audit/index.ts'
 import { Budgets, Meter, UsageReports } from '../organisation/usage/index.ts'
 import { readingOf } from './usage-reading.ts'
 import { Sessions } from '../session/index.ts'
-import { noTargets, readTargets, Webhooks } from '../webhook/index.ts'
-import { logEventTypes } from '../protocol/log-events.ts'
-import { DeliveryProcess } from './delivery.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
@@ -51,12 +37,15 @@ import { configureApiKey, makeFirstApiKey, makeOperatorKey, secretOf } from './c
 import type { Config } from './config.ts'
 import { ownVersion } from '../lib/version.ts'
 import { createHostReporter } from './host.ts'
+import { organisationDefaults } from './organisation-defaults.ts'
 import { organisationParts } from './organisation-parts.ts'
 import { readDefinitions } from './image-definitions.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
 import { retentionRules, startRetention } from './retention.ts'
 import { createTxtResolver } from './txt-resolver.ts'
+import { createPreviews, previewUrl } from './previews.ts'
+import { startWebhooks } from './webhooks.ts'
 
 export interface App {
   /** The first API key, when this start has created it. */
@@ -73,8 +62,6 @@ export interface AppEvents {
 }
 
 const httpGraceMs = 10_000
-
-const [, requestsPerSecondMost] = organisationLimitBounds.requestsPerSecond
 
 /**
  * Wires an implementation to every port and starts the parts in the order of their dependencies. They are closed in the opposite
@@ -109,7 +96,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   )
   const organisations = new Organisations({
     store: store.organisations,
-    defaults: { ...requestLimits(config), ...sandboxQuota(config), ...config.limits.organisation },
+    defaults: organisationDefaults(config),
   })
   await organisations.start()
   weights.of = (orgId) => organisations.limitsOf(orgId).weight
@@ -189,22 +176,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   })
   meter.open()
   started.defer(() => meter.close())
-  const webhookSecret = await secretOf(config.dataDir, 'webhook-secret')
-  const delivery = new DeliveryProcess({
-    ...{ dataDir: config.dataDir, databaseUrl: store.webhookUrl, secret: webhookSecret, log },
-    ...{ targets: config.webhookTargets, userAgent: `Atoll/${ownVersion()} (webhooks)` },
-  })
-  started.defer(() => delivery.close())
-  const webhooks = new Webhooks({
-    ...{ store: store.webhooks, bus, log, eventTypes: logEventTypes },
-    sealer: new Sealer(webhookSecret),
-    targets: readTargets(config.webhookTargets) ?? noTargets,
-    destinationsMaxOf: (orgId) => organisations.limitsOf(orgId).webhooksMax,
-    assertSandbox: async (orgId, sandboxId) => void (await sandboxes.get(orgId, sandboxId)),
-    onDestination: () => delivery.start(),
-  })
-  started.defer(() => webhooks.close())
-  await webhooks.start()
+  const webhooks = await startWebhooks(started, { config, store, bus, organisations, sandboxes, log })
 
   const images = new Images({
     buildsAtOnceOf: (orgId) => organisations.limitsOf(orgId).buildsAtOnce,
@@ -321,28 +293,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       prices: config.usagePrices,
       idempotency: store.idempotency,
       events: new LogStreams({ log: store.events, bus }),
-      preview: createPreviewProxy({
-        opened: ({ sandbox: { id, orgId }, port }, request) => {
-          const address = request.socket.remoteAddress ?? null
-          const subject = { id, port, host: request.headers.host ?? '' }
-          const entry = { orgId, ts: new Date(), operation: 'openPreview', subject, status: null, address }
-          const by = { actorType: 'visitor', actorId: null, request: randomBytes(8).toString('hex') }
-          audit.visited(`${id} ${port} ${address}`, { ...entry, ...by })
-        },
-        previews: sandboxes.previews,
-        bus,
-        previewHost: config.previewUrl.hostname,
-        apiHosts: config.apiHosts,
-        ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
-        trustProxy: config.trustProxy,
-        signingSecret: secret,
-        // A key configured for an earlier start included: it is valid until another one replaces it.
-        apiKeyHashes: [
-          ...[config.apiKey, config.operatorKey].flatMap((key) => (key === undefined ? [] : [sha256(key)])),
-          ...(await store.organisations.apiKeyHashes()),
-        ],
-        log,
-      }),
+      preview: await createPreviews(config, { store, sandboxes, audit, bus, signingSecret: secret, log }),
       mcp: createMcp({
         url: () => ownUrl(config.listen),
         previewUrl: config.previewUrl.origin,
@@ -399,12 +350,6 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   return { freshKey, close: () => running.disposeAsync() }
 }
 
-/** The older settings of what an organisation has are the defaults of the newer ones. */
-function sandboxQuota({ runningSandboxesMax, limits }: Config): Partial<OrganisationLimits> {
-  const { diskMbPerOrganisationMax: diskMbMax = defaultSandboxLimits.diskMbPerOrganisationMax } = limits.sandbox
-  return { runningSandboxesMax, diskMbMax }
-}
-
 /** Throws `unavailable` with everything that the machine lacks, before anything is created on it. */
 async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
   if (!(await exists(hostToolIn(imageDir)))) {
@@ -431,17 +376,4 @@ async function listen(
       cause: error,
     })
   }
-}
-
-/** `ATOLL_REQUESTS_PER_SECOND` of an installation lets its keys have as many, or as many as they want. */
-function requestLimits({ requestsPerSecond = requestsPerSecondMost }: Config) {
-  const { requestsPerSecond: ofOrganisation } = defaultOrganisationLimits
-  return {
-    requestsPerSecond: Math.max(ofOrganisation, requestsPerSecond),
-    requestsPerSecondPerKey: requestsPerSecond,
-  }
-}
-
-function previewUrl(base: URL, host: string): string {
-  return `${base.protocol}//${host}${base.port === '' ? '' : `:${base.port}`}`
 }

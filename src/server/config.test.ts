@@ -340,7 +340,12 @@ test('limits: docs/operate/operations.md has a row for each, with its default an
       if (/^\d/.test(value)) assert.equal(Number.parseInt(value, 10), expected, row)
       else
         assert.ok(
-          ['sandbox.startsAtOnce', 'session.agentStartsAtOnce', 'http.requestBurst'].includes(`${group}.${name}`),
+          [
+            'sandbox.startsAtOnce',
+            'sandbox.memoryReserveMb',
+            'session.agentStartsAtOnce',
+            'http.requestBurst',
+          ].includes(`${group}.${name}`),
           row,
         )
     }

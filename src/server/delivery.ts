@@ -52,11 +52,6 @@ export class DeliveryProcess {
     this.#supervised ??= this.#supervise()
   }
 
-  /** Of the running process, for tests and operators. */
-  get pid(): number | undefined {
-    return this.#child?.pid
-  }
-
   /** Ends the process after the attempts under way, or some seconds. */
   async close(): Promise<void> {
     this.#closing.abort()

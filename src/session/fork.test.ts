@@ -34,9 +34,13 @@ test('a fork has copies of messages, files and project, and sandbox, stream, tok
   const tokens = { inputTokens: 9, cacheReadTokens: 2, cacheWriteTokens: 3, outputTokens: 4 }
   await world.store.commit(source.id, { usage: { ...tokens, costNanoUsd: 5 } })
   const before = await service.get(orgId, source.id)
+  const boot = Promise.withResolvers<void>()
+  world.sandboxes.beforeCreate = () => boot.promise
   const view = await service.fork(orgId, source.id, 'u1')
   const { session: fork } = view
   assert.equal(fork.activity, 'starting')
+  world.sandboxes.beforeCreate = async () => {}
+  boot.resolve()
   const shape = (messages: typeof view.messages) => messages.map(({ role, content, state }) => [role, content, state])
   assert.deepEqual(shape(view.messages), shape(before.messages))
   assert.ok(view.messages.every(({ id }) => !before.messages.some((message) => message.id === id)))

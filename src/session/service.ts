@@ -182,7 +182,8 @@ export class Sessions {
       ...defined({ name, userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
-      sandboxId: checkpointId === undefined ? await this.#deps.sandboxes.newId(defined({ volumes })) : newId('sb-'),
+      sandboxId:
+        checkpointId === undefined ? await this.#deps.sandboxes.newId(orgId, defined({ volumes })) : newId('sb-'),
       title,
       framework: '',
       artifacts: [],

@@ -187,17 +187,17 @@ export function organisationStore(db: Kysely<Database>, writer: LogWriter): Orga
       })
     },
 
-    async touchApiKey(id, usedAt) {
+    async touchApiKey(id, usedAt, before) {
       await db
         .updateTable('apiKeys')
         .set({ lastUsedAt: usedAt })
         .where('id', '=', id)
-        .where((eb) => eb.or([eb('lastUsedAt', 'is', null), eb('lastUsedAt', '<', usedAt)]))
+        .where((eb) => eb.or([eb('lastUsedAt', 'is', null), eb('lastUsedAt', '<=', before)]))
         .execute()
     },
 
-    async apiKeyHashes() {
-      const rows = await db.selectFrom('apiKeys').select('keyHash').limit(apiKeysMax).execute()
+    async defaultKeyHashes() {
+      const rows = await db.selectFrom('apiKeys').select('keyHash').where('isDefault', '=', true).execute()
       return rows.map(({ keyHash }) => keyHash)
     },
 

@@ -1,6 +1,12 @@
 import { sql, type Kysely, type Selectable, type Transaction } from 'kysely'
-import { ServiceError } from '../errors.ts'
-import type { Attempt, Message, NewMessage, SealedDestination, WebhookStore } from '../webhook/index.ts'
+import {
+  assertWithinQuota,
+  type Attempt,
+  type Message,
+  type NewMessage,
+  type SealedDestination,
+  type WebhookStore,
+} from '../webhook/index.ts'
 import { type LogWriter, toEvent } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { cleared, present } from './rows.ts'
@@ -27,11 +33,14 @@ export function webhookStore(db: Kysely<Database>, writer: LogWriter, queue: Web
           .selectFrom('webhookDestinations')
           .select((select) => select.fn.countAll<number>().as('count'))
           .where('orgId', '=', first.orgId)
+          // A repeat may have made these.
+          .where(
+            'id',
+            'not in',
+            destinations.map(({ id }) => id),
+          )
           .executeTakeFirstOrThrow()
-        if (count + destinations.length > destinationsMax) {
-          const message = `the organisation has ${count} destinations of webhooks and may have ${destinationsMax}`
-          throw new ServiceError('quota_exceeded', message, { details: { limit: destinationsMax } })
-        }
+        assertWithinQuota(count, destinations.length, destinationsMax)
         await recordMade(transaction, creation, first.id)
         for (const destination of destinations) {
           const isPinned = destination.sandboxId !== undefined

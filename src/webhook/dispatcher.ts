@@ -3,7 +3,7 @@ import { type EventBus, type LogEvent, nameOf } from '../events/index.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { Log } from '../lib/log.ts'
 import type { Destination } from './destination.ts'
-import { bodyOf, laneOf, messageId } from './envelope.ts'
+import { messageTo } from './envelope.ts'
 import { matches } from './filter.ts'
 import type { NewMessage, WebhookStore } from './store.ts'
 
@@ -74,17 +74,12 @@ export class Dispatcher {
 
   /** The message of an event for a destination; undefined when it is not for it. */
   messageOf(destination: Destination, event: LogEvent): NewMessage | undefined {
-    const { id: destinationId, sandboxId, eventTypes, afterNumber, payload } = destination
+    const { sandboxId, eventTypes, afterNumber } = destination
     const isMeant =
       event.number > afterNumber &&
       (sandboxId === undefined || sandboxId === event.sandboxId) &&
       matches(eventTypes, event.type)
-    if (!isMeant) return undefined
-    const eventId = nameOf(event)
-    const { orgId, type: eventType } = event
-    const body = bodyOf(event, payload, eventId)
-    const id = messageId(destinationId, eventId)
-    return { id, orgId, destinationId, eventId, eventType, body, lane: laneOf(event), state: 'pending' }
+    return isMeant ? messageTo(destination, event, nameOf(event)) : undefined
   }
 
   #hasNews(orgId: string): void {

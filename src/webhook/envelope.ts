@@ -1,6 +1,17 @@
 import { hash } from 'node:crypto'
 import type { LogEvent } from '../events/index.ts'
-import { lanes, type Payload } from './destination.ts'
+import { type Destination, lanes, type Payload } from './destination.ts'
+import type { NewMessage } from './store.ts'
+
+/** The message of an event, under this id of the event, to a destination. */
+export function messageTo(destination: Destination, event: LogEvent, eventId: string): NewMessage {
+  const { id: destinationId, payload } = destination
+  const { orgId, type: eventType } = event
+  return {
+    ...{ id: messageId(destinationId, eventId), orgId, destinationId, eventId, eventType },
+    ...{ body: bodyOf(event, payload, eventId), lane: laneOf(event), state: 'pending' },
+  }
+}
 
 /** The body of a delivery. `eventId` is `event.id`; an event of a session has `sessionId` too. */
 export function bodyOf(event: LogEvent, payload: Payload, id: string): string {

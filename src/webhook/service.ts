@@ -8,11 +8,12 @@ import type { Log } from '../lib/log.ts'
 import type { Sealer } from '../lib/sealed.ts'
 import { type Destination, type Message, type Payload, purposeOf, type SealedDestination } from './destination.ts'
 import { Dispatcher } from './dispatcher.ts'
-import { bodyOf, laneOf, messageId } from './envelope.ts'
+import { messageTo } from './envelope.ts'
 import { assertFilter, firstOf } from './filter.ts'
 import { assertHeaders } from './headers.ts'
 import { assertSecret, newSecret } from './secret.ts'
-import type { Delivery, NewMessage, WebhookStore } from './store.ts'
+import { assertWithinQuota } from './quota.ts'
+import type { Delivery, WebhookStore } from './store.ts'
 import { type AllowedTargets, urlFault } from './target.ts'
 
 /** Bounds of webhooks. */
@@ -128,14 +129,18 @@ export class Webhooks {
   }
 
   /** Throws what `create` would throw for these, before a sandbox starts. */
-  assertInline(webhooks: readonly InlineWebhook[]): void {
+  async assertInline(orgId: string, webhooks: readonly InlineWebhook[], { creation }: CreateOptions): Promise<void> {
     if (webhooks.length > inlineMax) throw invalid('webhooks', `must be at most ${inlineMax}`)
     for (const [index, webhook] of webhooks.entries()) this.#assertInput(webhook, `webhooks.${index}.`)
+    // A repeat may have registered them before.
+    if (creation !== undefined && creation.made.length > 0) return
+    const { length: count } = await this.list(orgId)
+    assertWithinQuota(count, webhooks.length, this.#deps.destinationsMaxOf(orgId))
   }
 
   /**
    * Registers the webhooks that a create has asked for: they get all that the sandbox does, from its creation on. A repeat of the request
-   * registers the same. One that fails is left out, and logged.
+   * registers the same. The sandbox runs already: if they cannot be registered, none is in the answer, and the log says why.
    */
   async addInline(
     orgId: string,
@@ -231,7 +236,7 @@ export class Webhooks {
       ...{ number: 0, ts: new Date(), orgId, type, sandboxId, subject: sandboxId },
       ...{ actor: { type: 'server' }, cause: 'request', data: { test: true } },
     }
-    const message = this.#messageOf(destination, event, eventId)
+    const message = messageTo(destination, event, eventId)
     await this.#deps.store.addMessage(message)
     return { eventType: type, messageId: message.id }
   }
@@ -294,13 +299,6 @@ export class Webhooks {
       ...defined({ name, sandboxId, sealedHeaders: headers && sealer.seal(JSON.stringify(headers), sealing) }),
     }
     return { row, secret }
-  }
-
-  #messageOf(destination: Destination, event: LogEvent, eventId: string): NewMessage {
-    const body = bodyOf(event, destination.payload, eventId)
-    const id = messageId(destination.id, eventId)
-    const { orgId, type: eventType } = event
-    return { id, orgId, destinationId: destination.id, eventId, eventType, body, lane: laneOf(event), state: 'pending' }
   }
 
   #assertInput({ url, name = '', secret, eventTypes = [], headers }: NewDestination, place = ''): void {

@@ -76,3 +76,16 @@ test('quota: one organisation at its quota keeps no other from starting', async 
   assert.equal((await full.api.post('/api/sandboxes', {})).status, 429)
   assert.equal((await other.api.post('/api/sandboxes', {})).status, 201)
 })
+
+test('quota: a create with more webhooks than the organisation may have starts nothing, and its repeat at the limit is no more', async () => {
+  const { api } = await organisationWith({ webhooksMax: 1 })
+  const webhooks = [{ url: 'http://127.0.0.1:9/hook' }]
+  const refused = await api.post('/api/sandboxes', { webhooks: [...webhooks, ...webhooks] })
+  assert.deepEqual([refused.status, refused.body.code, refused.body.limit], [403, 'quota_exceeded', 1])
+  assert.deepEqual((await api.get('/api/sandboxes')).body, [], 'nothing was started')
+  const headers = { 'idempotency-key': 'one' }
+  const made = await api.post('/api/sandboxes', { webhooks }, { headers })
+  assert.equal(made.body.webhooks.length, 1)
+  assert.deepEqual((await api.post('/api/sandboxes', { webhooks }, { headers })).body, made.body)
+  assert.equal((await api.post('/api/sandboxes', { webhooks })).status, 403)
+})

@@ -1,7 +1,9 @@
+import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { open, readdir, readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { sha256 } from '../../src/lib/secret.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { valuesOf } from '../support/database.ts'
 
@@ -107,6 +109,11 @@ export async function heldOnHost(dataDir: string): Promise<string[]> {
     ...groups.map((pid) => `process ${pid}`),
     ...entries.flat(),
   ].toSorted()
+}
+
+/** Waits until the host holds this again: links of sandboxes that are gone go in the background. */
+export async function holdsAgain(dataDir: string, held: readonly string[], message?: string): Promise<void> {
+  await eventually(async () => assert.deepEqual(await heldOnHost(dataDir), held, message), { timeoutMs: 10_000 })
 }
 
 /** Control groups of a sandbox, in any hierarchy. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { hold, throwsCode, worlds } from './world.ts'
 
 const { makeSandbox } = worlds()
@@ -149,6 +150,7 @@ test('cold wake: it counts for the running sandboxes, and a deletion cancels it'
   const cold = assert.rejects(service.wake(orgId, sandbox.id, { memory: false }), throwsCode('sandbox_stopped'))
   await restart.begun
   const deleted = service.delete(orgId, sandbox.id)
+  await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'stopped')
   restart.release()
   await Promise.all([cold, deleted])
   assert.equal(machines.state(sandbox.id), undefined)

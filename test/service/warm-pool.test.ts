@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
+import type { RunningSandboxService } from '../../src/sandbox/index.ts'
 import type { SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import type { Store } from '../../src/store/index.ts'
@@ -36,7 +37,7 @@ async function surviveEnd(store: Store, at: number, mode: Mode): Promise<boolean
     await filled()
     acknowledged.push((await service.create(orgId, {})).sandbox.id)
     // As a session does.
-    const announced = await service.newId()
+    const announced = await service.newId(orgId)
     acknowledged.push((await service.create(orgId, { id: announced })).sandbox.id)
     await filled()
   })()
@@ -111,7 +112,12 @@ async function surviveKeyed(store: Store, at: number, mode: Mode, event: 'fault'
   await eventually(() => service.warmCounts()['base'] === size)
   const [warm = ''] = machines.warm
   isArmed = true
-  const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }), undefined, service)
+  const request = new Request(
+    orgId,
+    (creation) => service.create(orgId, {}, { creation }),
+    undefined,
+    ids(service, orgId),
+  )
   const sent = request.insist(trouble.wrap(calls.wrap(store.idempotency)))
   sent.catch(() => undefined)
   const died = trouble instanceof Crash ? trouble.died : new Promise<never>(() => {})
@@ -147,6 +153,12 @@ for (const mode of ['before', 'after'] as const) {
   }
 }
 
+/** As the API reserves them. */
+const ids = ({ reserve, release }: Pick<RunningSandboxService, 'reserve' | 'release'>, orgId: string) => ({
+  reserve: () => reserve(orgId),
+  release,
+})
+
 test('warm pool: a create under a key takes a warm sandbox, and one that does not need it gives it back', async () => {
   const store = sharedStore()
   const machines = new FakeMachines()
@@ -157,14 +169,19 @@ test('warm pool: a create under a key takes a warm sandbox, and one that does no
   const filled = () => eventually(() => service.warmCounts()['base'] === 1)
   await filled()
   const [warm] = machines.warm
-  const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }), undefined, service)
+  const request = new Request(
+    orgId,
+    (creation) => service.create(orgId, {}, { creation }),
+    undefined,
+    ids(service, orgId),
+  )
   assert.equal((await request.insist(store.idempotency)).body.sandbox.id, warm)
   await filled()
   assert.equal((await request.insist(store.idempotency)).body.sandbox.id, warm)
   assert.deepEqual([service.warmCounts(), machines.machines.size], [{ base: 1 }, 2])
   // Refused, with and without an answer that is kept.
   for (const refusal of [new ServiceError('rate_limited', 'too many'), new ServiceError('invalid_request', 'no')]) {
-    const refused = new Request(orgId, () => Promise.reject(refusal), undefined, service)
+    const refused = new Request(orgId, () => Promise.reject(refusal), undefined, ids(service, orgId))
     await refused.insist(store.idempotency).catch(() => undefined)
     assert.deepEqual(service.warmCounts(), { base: 1 }, refusal.code)
   }

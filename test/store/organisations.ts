@@ -44,7 +44,20 @@ export function organisationTests(store: Store): void {
       assert.equal(await organisations.countDefaultKeys(orgId), 1)
       await organisations.insertApiKey(key(orgId))
       assert.equal(await organisations.countDefaultKeys(orgId), 2)
-      assert.ok((await organisations.apiKeyHashes()).includes(first.keyHash))
+      assert.ok((await organisations.defaultKeyHashes()).includes(first.keyHash))
+    })
+
+    test('API key: a use is noted unless a recent one is', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const made = key(orgId)
+      await organisations.insertApiKey(made)
+      const lastUse = async () => (await organisations.apiKeyByHash(made.keyHash))?.lastUsedAt?.getTime()
+      await organisations.touchApiKey(made.id, new Date(100_000), new Date(40_000))
+      assert.equal(await lastUse(), 100_000)
+      await organisations.touchApiKey(made.id, new Date(110_000), new Date(50_000))
+      assert.equal(await lastUse(), 100_000)
+      await organisations.touchApiKey(made.id, new Date(160_000), new Date(100_000))
+      assert.equal(await lastUse(), 160_000)
     })
 
     test('API key: the other default keys of an organisation are deleted, those of others stay', async () => {

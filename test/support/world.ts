@@ -102,13 +102,18 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const bus = createInProcessBus()
   const store = await openFreshStore(undefined, { logGrew: (orgId) => bus.publish({ type: 'log_grew', orgId }) })
   const owner = await makeOrganisation(store)
+  const httpLimits = { requestsPerSecond: 10_000, requestBurst: 10_000, ...options.limits }
   const organisations = new Organisations({
     store: store.organisations,
     defaults: {
       ...defined({
         runningSandboxesMax: options.sandboxLimits?.runningSandboxesMax,
         diskMbMax: options.sandboxLimits?.diskMbPerOrganisationMax,
+        eventStreamsMax: options.limits?.eventStreamsPerOrganisationMax,
+        socketsMax: options.limits?.socketsPerOrganisationMax,
       }),
+      requestsPerSecondPerKey: httpLimits.requestsPerSecond,
+      requestsPerSecond: 10_000,
       ...options.organisationLimits,
     },
   })
@@ -209,7 +214,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
         workerId: 'worker-1',
         sdkPackage: join(dataDir, 'atoll-sdk-1.2.3.tgz'),
         trustProxy,
-        limits: { requestsPerSecond: 10_000, requestBurst: 10_000, ...options.limits },
+        limits: httpLimits,
       },
       log,
       ready: options.ready ?? (() => store.ping()),

@@ -142,7 +142,7 @@ export const checkpointRoutes = [
     async handle(call) {
       const { orgId, params, body, creation, deps } = call
       refuseNotBuilt(body, ['secretStore'])
-      assertInline(call)
+      await assertInline(call)
       const { name, onIdle, maxAgeSeconds, envs, volumes, user, count } = body
       const { timeout: timeoutSeconds, memoryMB: memoryMb } = body
       const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }

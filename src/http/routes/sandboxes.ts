@@ -39,8 +39,10 @@ export const sandboxRoutes = [
     body: wire.createSandbox,
     bodyLimit: 'manifestBytesMax',
     creates: true,
-    reserve: ({ body, deps }) =>
-      sourceOf(body) === undefined ? deps.sandboxes.reserve({ ...inputOf(body), image: body.templateID }) : undefined,
+    reserve: ({ orgId, body, deps }) =>
+      sourceOf(body) === undefined
+        ? deps.sandboxes.reserve(orgId, { ...inputOf(body), image: body.templateID })
+        : undefined,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: [
       'not_found',
@@ -57,7 +59,7 @@ export const sandboxRoutes = [
       refuseNotBuilt(body, notBuiltFields)
       const input = inputOf(body)
       const source = sourceOf(body)
-      assertInline(call)
+      await assertInline(call)
       const told = async (started: StartedSandbox) => await startedWithWebhooks(call, started)
       if (source !== undefined) {
         // A build is an image of the organisation.
@@ -241,10 +243,16 @@ function inputOf(body: CreateBody) {
 type InlineCall = Pick<Call, 'orgId' | 'request' | 'deps' | 'creation'> & { body: Pick<CreateBody, 'webhooks'> }
 
 /** Before anything starts. */
-export function assertInline({ body: { webhooks = [] }, request, deps }: Omit<InlineCall, 'orgId' | 'creation'>): void {
+export async function assertInline({
+  orgId,
+  body: { webhooks = [] },
+  request,
+  creation,
+  deps,
+}: InlineCall): Promise<void> {
   if (webhooks.length === 0) return
   assertScope(request.caller, 'webhook')
-  deps.webhooks.assertInline(webhooks.map(defined))
+  await deps.webhooks.assertInline(orgId, webhooks.map(defined), { creation })
 }
 
 /** A start with the destinations that came with its request. */

@@ -169,7 +169,7 @@ export class Authentication {
   #limitKey(name: string, orgId: string): void {
     const { requestsPerSecondPerKey } = this.#deps.organisations.limitsOf(orgId)
     const own = { perSecond: requestsPerSecondPerKey, burst: burstSeconds * requestsPerSecondPerKey }
-    this.#limit(name, own.perSecond < this.#rate.perSecond ? own : this.#rate)
+    this.#limit(name, own.perSecond === this.#rate.perSecond ? this.#rate : own)
     this.#limitOrganisation(orgId)
   }
 

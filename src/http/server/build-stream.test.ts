@@ -10,8 +10,8 @@ import { defaultHttpLimits } from './config.ts'
 import { Streams } from './streams.ts'
 import { unreadAnswer } from './testing/unread-answer.ts'
 
-const limits = { ...defaultHttpLimits, streamStallMs: 100, eventStreamsPerOrganisationMax: 1 }
-const organisations = { limitsOf: () => defaultOrganisationLimits }
+const limits = { ...defaultHttpLimits, streamStallMs: 100 }
+const organisations = { limitsOf: () => ({ ...defaultOrganisationLimits, eventStreamsMax: 1 }) }
 /** More than the buffers of two sockets of the kernel take. */
 const outputs = Array.from({ length: 40 }, () => 'x'.repeat(2 ** 20))
 

@@ -79,11 +79,6 @@ export class Streams {
 
 type Opened = Pick<Call, 'limits' | 'orgId' | 'request' | 'deps'>
 
-/** An organisation's own limits narrow those of the installation. */
-function eventStreamsMax({ limits, orgId, deps }: Omit<Opened, 'request'>): number {
-  return Math.min(limits.eventStreamsPerOrganisationMax, deps.organisations.limitsOf(orgId).eventStreamsMax)
-}
-
 /** The narrowest bound first, so that the error names the one that a client can act on. */
 export function eventStreamCaps(call: Opened, sessionId: string): StreamCap[] {
   const { limits, orgId, request } = call
@@ -105,10 +100,11 @@ function socketsKey(orgId: string): string {
 }
 
 /** Bounds streams of the log and of builds together with those of sessions. */
-export function logStreamCaps(call: Omit<Opened, 'request'>): StreamCap[] {
+export function logStreamCaps({ limits, orgId, deps }: Omit<Opened, 'request'>): StreamCap[] {
+  const { eventStreamsMax } = deps.organisations.limitsOf(orgId)
   return [
-    { of: 'the organisation', key: `events of ${call.orgId}`, max: eventStreamsMax(call) },
-    { of: 'the server', key: 'events', max: call.limits.eventStreamsMax },
+    { of: 'the organisation', key: `events of ${orgId}`, max: eventStreamsMax },
+    { of: 'the server', key: 'events', max: limits.eventStreamsMax },
   ]
 }
 
@@ -122,11 +118,11 @@ export function watchCaps(call: Opened, sandboxId: string): StreamCap[] {
 
 /** Bounds WebSockets to commands and terminals together. */
 export function socketCaps({ limits, orgId, deps }: Opened, sandboxId: string): StreamCap[] {
-  const ofOrganisation = Math.min(limits.socketsPerOrganisationMax, deps.organisations.limitsOf(orgId).socketsMax)
+  const { socketsMax } = deps.organisations.limitsOf(orgId)
   return [
     // The key has `orgId`, since the owner of the sandbox is not checked yet: a stranger must not use up the owner's sockets.
     { of: 'the sandbox', key: `sockets of ${orgId} ${sandboxId}`, max: limits.socketsPerSandboxMax },
-    { of: 'the organisation', key: socketsKey(orgId), max: ofOrganisation },
+    { of: 'the organisation', key: socketsKey(orgId), max: socketsMax },
   ]
 }
 

@@ -70,7 +70,7 @@ export class RecordedBuilds {
   constructor(context: RecordedBuildsContext) {
     this.#context = context
     const { buildsAtOnce } = context.limits
-    const permitsPerKey = (orgId: string) => Math.min(buildsAtOnce, context.buildsAtOnceOf?.(orgId) ?? buildsAtOnce)
+    const permitsPerKey = (orgId: string) => context.buildsAtOnceOf?.(orgId) ?? buildsAtOnce
     this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey })
     this.#builds = new Builds(async (key) => {
       for (const [id, { key: ofWait, orgId }] of this.#waits)

@@ -21,10 +21,14 @@ const texts = [
   `git clone https://${secret}@github.com/a/b`,
   `postgres://u:${secret}@db/app`,
   `redis-cli --auth ${secret}`,
-  `aws configure set aws_secret_access_key ${secret} --secret-key ${secret}`.replace(
-    `aws_secret_access_key ${secret} `,
-    '',
-  ),
+  `aws configure set aws_secret_access_key ${secret}`,
+  `curl https://example.com/?access_key=${secret}`,
+  `curl "https://example.com/a?x=1&key=${secret}"`,
+  `curl https://example.com/a;x=1?sig=${secret}#top`,
+  `curl -uadmin:${secret} https://example.com`,
+  `curl --user=admin:${secret} https://example.com`,
+  `run a=b=token=${secret}`,
+  `sshpass -p ${secret} ssh host`,
   `docker login --password ${secret}`,
   `secret: ${secret}`,
   `{"token":"${secret}"}`,
@@ -50,6 +54,8 @@ const forms = [
   'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
   'sk_live_abcdefghijklmnop1234',
   '-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----',
+  'hooks.slack.com/services/T00/B00/abcdefgh12345678',
+  'discord.com/api/webhooks/1234/abcdefgh_12345678',
   'dckr_pat_abcdefghijklmnopqrstuv',
   'SG.abcdefghijklmnopqrst.abcdefghijklmnopqrst',
 ]
@@ -70,6 +76,8 @@ test('redact: the argument behind a flag of a secret is one', () => {
     ...['login', '--password', '[redacted]', '--name', 'x'],
   ])
   assert.deepEqual(redactArguments(['-u', `me:${secret}`]), ['-u', '[redacted]'])
+  assert.deepEqual(redactArguments(['sshpass', '-p', secret, 'ssh']), ['sshpass', '-p', '[redacted]', 'ssh'])
+  assert.deepEqual(redactArguments(['set', 'secret_access_key', secret]), ['set', 'secret_access_key', '[redacted]'])
 })
 
 test('redact: fields with the name of a secret are hidden whole', () => {
@@ -91,6 +99,8 @@ test('redact: ordinary commands stay as they are', () => {
 test('redact: long texts and lists are cut, and hostile ones cost little', () => {
   assert.ok(redactText('x'.repeat(100_000)).length < 600)
   assert.equal(redactArguments(Array.from({ length: 1000 }, () => 'a')).length, 65)
+  const shown = redactArguments(Array.from({ length: 60 }, () => 'a='.repeat(1024)))
+  assert.deepEqual([shown.length, shown.at(-1)], [9, '… 52 more'])
   const begun = performance.now()
   for (const text of [
     '-'.repeat(50_000),

@@ -3,6 +3,8 @@ const textLengthMax = 512
 /** What is looked at: a secret that begins in the kept part ends within. The patterns cost the square of it. */
 const readLengthMax = 2048
 const itemsMax = 64
+/** Of the arguments of one command together. */
+const argumentsLengthMax = 16 * 1024
 const depthMax = 3
 
 /** Flags and names whose value is a secret. */
@@ -30,43 +32,72 @@ const secretForms: readonly RegExp[] = [
   /\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}/g,
   /\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}/g,
   /\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*/g,
+  // Who knows such an address may post to it.
+  /\bhooks\.slack\.com\/(?:services|workflows|triggers)\/[A-Za-z0-9/_-]+/g,
+  /\bdiscord(?:app)?\.com\/api\/webhooks\/[0-9]+\/[A-Za-z0-9_-]+/g,
   /-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g,
 ]
 
 /** Removes secrets from a text of a client, and cuts it. */
 export function redactText(text: string): string {
-  let done = text
+  const read = text
     .slice(0, readLengthMax)
     // User and password in a URL.
     .replaceAll(/([a-z][a-z0-9+.-]{0,31}:\/\/)[^\s/@]+@/gi, `$1${hidden}@`)
     .replaceAll(/\b(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${hidden}`)
-    // `NAME=value`, `--name=value`, `name: value`, also within a shell line.
+    // In a query it is a secret far more often than not.
+    .replaceAll(/([?&](?:key|code|auth|pass)=)[^\s"'&#]+/gi, `$1${hidden}`)
+  let done = redactPairs(read)
+    // `--password value` and `set aws_secret_access_key value`, and what `mysql -pvalue`, `sshpass -p value` and `curl -u user:value` have.
     .replaceAll(
-      /([A-Za-z0-9_.-]{1,64})(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s"'&;|]+)/g,
-      (whole, name: string, between: string) => (isSecretName(name) ? `${name}${between}${hidden}` : whole),
-    )
-    // `--password value`, and what `mysql -pvalue` and `curl -u user:value` have.
-    .replaceAll(
-      /(^|\s)(--?[A-Za-z0-9_.-]{1,64})(\s+)(?!-)("[^"]*"|'[^']*'|[^\s"'&;|]+)/g,
+      /(^|\s)(--?[A-Za-z0-9_.-]{1,64}|[A-Za-z0-9]{1,32}[_-][A-Za-z0-9_-]{1,64})(\s+)(?!-)("[^"]*"|'[^']*'|[^\s"'&;|]+)/g,
       (whole, before: string, name: string, between: string) =>
-        isSecretName(name) || name === '-u' || name === '--user' ? `${before}${name}${between}${hidden}` : whole,
+        isSecretName(name) || isUserFlag(name) ? `${before}${name}${between}${hidden}` : whole,
     )
+    .replaceAll(/\b(sshpass\s+-p\s*)("[^"]*"|'[^']*'|[^\s"'&;|]+)/g, `$1${hidden}`)
     .replaceAll(/(^|\s)-p(?=[^\s-])[^\s"']+/g, `$1-p${hidden}`)
+    .replaceAll(/(^|\s)-u(?=[^\s:]*:)[^\s"']+/g, `$1-u${hidden}`)
   for (const form of secretForms) done = done.replaceAll(form, hidden)
   return done.length <= textLengthMax && text.length <= readLengthMax ? done : `${done.slice(0, textLengthMax)}…`
 }
 
+/** `NAME=value`, `--name=value`, `name: value`, also within a shell line, a URL or the value of another name. */
+function redactPairs(text: string): string {
+  const value = /"[^"]*"|'[^']*'|[^\s"'&;|]+/y
+  let done = ''
+  let from = 0
+  for (const { 0: pair, 1: name = '', index } of text.matchAll(/([A-Za-z0-9_.-]{1,64})["']?\s*[=:]\s*/g)) {
+    if (index < from || !(isSecretName(name) || isUserFlag(name))) continue
+    value.lastIndex = index + pair.length
+    if (!value.test(text)) continue
+    done += `${text.slice(from, index)}${pair}${hidden}`
+    from = value.lastIndex
+  }
+  return done + text.slice(from)
+}
+
 /** Arguments of a command: the one behind a flag of a secret is one too. */
 export function redactArguments(given: readonly string[]): string[] {
-  const shown = given.slice(0, itemsMax).map((argument, index) => {
+  const count = shownCount(given)
+  const shown = given.slice(0, count).map((argument, index) => {
     const before = given[index - 1] ?? ''
+    const isName = before.startsWith('-') || /^[A-Za-z0-9]+[_-][A-Za-z0-9_-]+$/.test(before)
     const isBehindFlag =
-      before.startsWith('-') &&
-      !before.includes('=') &&
-      (isSecretName(before) || before === '-u' || before === '--user')
+      (isName && !before.includes('=') && (isSecretName(before) || isUserFlag(before))) ||
+      (before === '-p' && given[index - 2]?.endsWith('sshpass'))
     return isBehindFlag ? hidden : redactText(argument)
   })
-  return given.length > itemsMax ? [...shown, `… ${given.length - itemsMax} more`] : shown
+  return given.length > count ? [...shown, `… ${given.length - count} more`] : shown
+}
+
+/** How many of these come into the audit. */
+function shownCount(given: readonly string[]): number {
+  let length = 0
+  for (const [index, argument] of given.entries()) {
+    length += Math.min(argument.length, readLengthMax)
+    if (index >= itemsMax || length > argumentsLengthMax) return index
+  }
+  return given.length
 }
 
 /** A value of JSON. Fields with the name of a secret are hidden whole. */
@@ -83,6 +114,11 @@ export function redactValue(value: unknown, depth = 0): unknown {
       .slice(0, itemsMax)
       .map(([name, item]) => [redactText(name), isSecretName(name) ? hidden : redactValue(item, depth + 1)]),
   )
+}
+
+/** Of curl and its kin: the password follows the user. */
+function isUserFlag(name: string): boolean {
+  return name === '-u' || name === '--user'
 }
 
 function isSecretName(name: string): boolean {
