@@ -43,7 +43,8 @@ assert all(count > 200_000 for _, count in sent), sent
 print("ready", flush=True)
 for line in sys.stdin:
     for (client, peer), (digest, count) in zip(pairs, sent):
-        peer.settimeout(60)
+        # Two minutes are the longest pause between two attempts of the kernel.
+        peer.settimeout(150)
         arrived, total = hashlib.sha256(), 0
         while total < count:
             piece = peer.recv(min(1 << 20, count - total))
