@@ -5,10 +5,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { WebSocket } from 'ws'
-import type { Json } from '../../src/http/server/openapi.ts'
 import { ids } from '../../src/protocol/http/examples.ts'
 import { ApiClient, type ApiAnswer } from '../support/api-client.ts'
-import { emptyArchive, type Made, type Operation, operations, pathOf, prepared, queryOf, world } from './operations.ts'
+import { bodyOf, type Made, type Operation, operations, pathOf, prepared, queryOf, world } from './operations.ts'
 
 /** What no two organisations share: the names in their paths are of the caller's own. */
 const ownNames = new Set(['host'])
@@ -47,15 +46,9 @@ async function send(
   key: string,
 ): Promise<Pick<ApiAnswer, 'status' | 'text'>> {
   if (operation.statuses.includes(101)) return { status: await refusedUpgrade(target, key), text: '' }
-  const { body, method } = operation
-  const sent = /^upload\w*Context$/.test(operation.id)
-    ? emptyArchive
-    : typeof body === 'string'
-      ? Buffer.from(body)
-      : body === undefined
-        ? undefined
-        : made.real(JSON.stringify(body))
-  return await new ApiClient(world.origin, key).raw(method, target, { body: sent as Json as never })
+  return await new ApiClient(world.origin, key).raw(operation.method, target, {
+    body: bodyOf(operation, made) as never,
+  })
 }
 
 async function refusedUpgrade(target: string, key: string): Promise<number> {

@@ -81,7 +81,7 @@ export class Audit {
     this.#log = log
   }
 
-  /** Returns when the entries are durable. Throws what the store throws, and then nothing of them is written. */
+  /** Returns when the entries are written; a change that is committed after them reaches the disk after them. Throws what the store throws, and then nothing of them is written. */
   async record(...entries: readonly NewAuditEntry[]): Promise<void> {
     if (entries.length === 0) return
     const done = Promise.withResolvers<void>()
