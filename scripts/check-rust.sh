@@ -5,7 +5,9 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-if ! command -v cargo >/dev/null; then PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"; fi
+# shellcheck source=/dev/null
+source scripts/setup/cargo.sh
+find_cargo "$rust_minimum" || true
 
 # has TOOL: whether cargo has it; says so when not.
 has() {
@@ -14,5 +16,11 @@ has() {
   return 1
 }
 
-if has fmt; then cargo fmt --check; fi
-if has clippy; then cargo clippy --quiet --offline --workspace --all-targets -- -D warnings; fi
+if has fmt; then
+  cargo fmt --check
+  cargo fmt --check --manifest-path egress/Cargo.toml
+fi
+if has clippy; then
+  cargo clippy --quiet --offline --workspace --all-targets -- -D warnings
+  bash scripts/cargo-egress.sh clippy --quiet --all-targets -- -D warnings
+fi

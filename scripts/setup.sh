@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 #
-# Prepares this machine for Atoll: Debian packages, npm packages, the guest, the base image, CRIU. Asks nothing, may be
+# Prepares this machine for Atoll: Debian packages, npm packages, the guest, the base image, CRIU, the egress proxy. Asks nothing, may be
 # repeated at any time, and does only what is missing. Started by `npm run setup`, on any Node from 18, as root.
 #
 #   ATOLL_IMAGE_DIR   where images, guest and CRIU go, for all servers of this machine (/var/lib/atoll/images)
-#   --fresh-base      build the base image anew although its recipe did not change (newer Debian packages)
+#   --fresh-base      build the base image anew although its recipe did not change (newer Debian packages),
+#                     and fetch the crates of the egress proxy anew
 #   --other-machine   for the image of another machine, in a chroot: of this one only CRIU is tried, which is built here
 #
 # Each step is a function in scripts/setup/. What a step prints goes to a log that is shown when the step fails.
@@ -31,7 +32,7 @@ for argument in "$@"; do
 done
 
 cd "$ATOLL_ROOT"
-for part in steps images packages node-modules rust base-image scratch-image agent sdk criu; do
+for part in steps images cargo packages debian-suite node-modules rust base-image scratch-image agent sdk criu egress; do
   # shellcheck source=/dev/null
   source "$ATOLL_ROOT/scripts/setup/$part.sh"
 done
@@ -54,6 +55,7 @@ step 'Empty image' install_scratch_image
 step 'Agent' install_agent
 step 'SDK' install_sdk
 step 'CRIU' install_criu
+step 'Egress proxy' install_egress
 finish_steps
 
 [ "$other_machine" = no ] || exit 0

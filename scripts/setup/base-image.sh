@@ -86,13 +86,6 @@ base_sources() {
   if [ -n "$security" ]; then echo "deb $security $base_suite-security main"; fi
 }
 
-# debian_mirror LABEL: the first configured mirror whose index carries this label.
-debian_mirror() {
-  # shellcheck disable=SC2016 # the dollars belong to apt
-  apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(SITE)' 'Created-By: Packages' |
-    awk -F'|' -v label="$1" '$1 == "Debian" && $2 == label { print $3; exit }'
-}
-
 add_node() {
   local root=$1 npm_home=$1/usr/local/lib/node_modules/npm packed
   install --mode=0755 "$(base_node)" "$root/usr/local/bin/node"

@@ -117,41 +117,11 @@ change_criu() {
 # fetch_criu_source FOLDER: puts the upstream tarball there, checked against apt's signed index.
 fetch_criu_source() {
   local folder=$1 tarball wanted
-  open_sid "$folder" deb-src
+  open_suite "$folder" sid deb-src
   # Debian's own changes are not needed, and mirrors may have dropped them for a newer revision.
-  (cd "$folder" && apt-get "${sid[@]}" source --download-only criu) || true
+  (cd "$folder" && apt-get "${suite[@]}" source --download-only criu) || true
   tarball=$(basename "$folder"/criu_*.orig.tar.*)
-  wanted=$(apt-cache "${sid[@]}" showsrc criu | awk -v name="$tarball" '
+  wanted=$(apt-cache "${suite[@]}" showsrc criu | awk -v name="$tarball" '
     /^Checksums-Sha256:/ { inside = 1; next } /^[^ ]/ { inside = 0 } inside && $3 == name { print $1; exit }')
   echo "$wanted  $folder/$tarball" | sha256sum --check --strict
-}
-
-# open_sid FOLDER TYPE: reads the index of Debian sid, of sources (deb-src) or programs (deb), and leaves in `sid` the options with
-# which apt works on it. They are a configuration of their own in FOLDER: the machine's own sources are not touched, and nothing
-# counts as installed.
-open_sid() {
-  local folder=$1/apt
-  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
-  : >"$folder/status"
-  cat >"$folder/sid.sources" <<SOURCES
-Types: $2
-URIs: $(sid_mirror)
-Suites: sid
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-SOURCES
-  sid=(-o "Dir::Etc::sourcelist=$folder/sid.sources" -o Dir::Etc::sourceparts=- -o "Dir::State=$folder"
-    -o "Dir::State::lists=$folder/lists" -o "Dir::State::status=$folder/status" -o "Dir::Cache=$folder/cache"
-    -o "Dir::Log=$folder" -o APT::Sandbox::User=root)
-  apt-get "${sid[@]}" update
-}
-
-# sid_mirror: the Debian mirror that this machine uses, else the one of the base image, which was built before.
-sid_mirror() {
-  local mirror
-  mirror=$(debian_mirror Debian)
-  # Options in brackets may stand before the address.
-  [ -n "$mirror" ] || mirror=$(awk '$1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^[a-z]+:\/\//) { print $i; exit } }' \
-    "$ATOLL_IMAGE_DIR/base/rootfs/etc/apt/sources.list")
-  echo "$mirror"
 }

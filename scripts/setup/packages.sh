@@ -20,19 +20,12 @@ needed_packages=(
   ca-certificates
   skopeo           # images from registries
   gzip zstd        # their layers
-  gcc libc6-dev    # the linker and the static libc of the guest
+  gcc libc6-dev    # the linker and the static libc of the guest; the C of the egress proxy's crates
 )
-
-# The guest and hostd are written for this Rust, which is Debian 12's own.
-rust_minimum=1.63
 
 install_packages() {
   local wanted=("${needed_packages[@]}")
-  if find_cargo; then
-    say "cargo $(cargo --version | cut -d' ' -f2) is present"
-  else
-    wanted+=(cargo rustc)
-  fi
+  choose_rust
   # Debian's package would make and start a cluster of its own; Atoll has one in its data directory.
   local no_cluster=/etc/postgresql-common/createcluster.d/atoll-setup.conf status=0
   mkdir -p "$(dirname "$no_cluster")"
@@ -41,6 +34,26 @@ install_packages() {
   rm -f "$no_cluster"
   [ "$status" = 0 ] || return "$status"
   keep_postgresql
+}
+
+# choose_rust: adds to `wanted` the packages of a Rust that builds all programs, else of one that builds those without which nothing runs.
+choose_rust() {
+  local version
+  if ! find_cargo "$egress_rust_minimum"; then
+    apt-get update
+    # A newer one beside the distribution's own: Debian 12 has it for browsers, and it takes the place of its own; Ubuntu has several.
+    for version in web "$egress_rust_minimum"; do
+      if apt-cache policy "cargo-$version" | grep --quiet 'Candidate: [0-9]'; then
+        wanted+=("cargo-$version" "rustc-$version")
+        return
+      fi
+    done
+    if ! find_cargo "$rust_minimum"; then
+      wanted+=(cargo rustc)
+      return
+    fi
+  fi
+  say "cargo $(cargo --version | cut -d' ' -f2) is present"
 }
 
 # A database stays with the version that made it. An upgrade of the distribution calls the package of that version superfluous, and must not remove it.
@@ -52,11 +65,11 @@ keep_postgresql() {
   done
 }
 
-# The users of the private database (PostgreSQL refuses root, and the user of Debian's own clusters is not touched) and of the process that
-# sends webhooks.
+# The users of the private database (PostgreSQL refuses root, and the user of Debian's own clusters is not touched), of the process that
+# sends webhooks, and of the egress proxy.
 install_system_users() {
   local user
-  for user in atoll-db atoll-webhooks; do
+  for user in atoll-db atoll-webhooks atoll-egress; do
     if id "$user" >/dev/null 2>&1; then
       say "$user is present"
       continue
@@ -64,16 +77,6 @@ install_system_users() {
     useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
     say "made the user $user"
   done
-}
-
-# find_cargo: true when a cargo of at least rust_minimum is on the PATH or where rustup puts it.
-find_cargo() {
-  local version
-  if ! command -v cargo >/dev/null && [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
-    PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
-  fi
-  version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || return 1
-  [ -n "$version" ] && printf '%s\n%s\n' "$rust_minimum" "$version" | sort --version-sort --check=quiet
 }
 
 # apt_install PACKAGE…: installs those that are missing; asks the mirrors only then.

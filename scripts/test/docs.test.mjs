@@ -58,7 +58,7 @@ test('docs: the index has every page of the rooms, and no page lies beside them'
 test('docs: pages and headings that sources name exist', () => {
   const sources = globSync(
     [
-      '{src,test,scripts,deploy,sdk/src,guest/src,hostd/src,sys/src,json/src}/**/*.{ts,mjs,rs,sh}',
+      '{src,test,scripts,deploy,sdk/src,guest/src,hostd/src,egress/src,sys/src,json/src}/**/*.{ts,mjs,rs,sh}',
       'deploy/**/Caddyfile',
     ],
     { cwd: root, exclude: ['sdk/src/api.ts'] },
@@ -83,7 +83,7 @@ test('docs: pages and headings that sources name exist', () => {
   )
 })
 
-const files = globSync('{src,sdk/src,guest,hostd,sys,json,test,scripts,deploy,docs,images,bin,.ci}/**/*', {
+const files = globSync('{src,sdk/src,guest,hostd,egress,sys,json,test,scripts,deploy,docs,images,bin,.ci}/**/*', {
   cwd: root,
   exclude: ['**/node_modules', '**/target'],
   withFileTypes: true,
@@ -99,7 +99,7 @@ const meant = (path) => files.filter((file) => file.endsWith(`/${path}`)).map((f
 const pathsIn = (text) =>
   [...text.matchAll(/`((?:\w[\w.-]*|\.ci)\/[\w./-]*)`/g)]
     .map(([, path]) => path)
-    .filter((path) => /\.(ts|rs|mjs|sh|md)$|^(src|test|guest|hostd|sys|json|scripts)\/.*\/$/.test(path))
+    .filter((path) => /\.(ts|rs|mjs|sh|md)$|^(src|test|guest|hostd|egress|sys|json|scripts)\/.*\/$/.test(path))
 
 test('docs: paths of the source exist, and names that a page places in a file are in it', () => {
   const broken = []

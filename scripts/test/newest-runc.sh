@@ -12,15 +12,13 @@ export LC_ALL=C.UTF-8
 ATOLL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ATOLL_IMAGE_DIR=${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}
 cache=/var/cache/atoll-test
-for part in base-image criu; do
-  # shellcheck source=/dev/null
-  source "$ATOLL_ROOT/scripts/setup/$part.sh"
-done
+# shellcheck source=/dev/null
+source "$ATOLL_ROOT/scripts/setup/debian-suite.sh"
 
 fetch_runc() {
   local new=$1 package version libraries loader
-  open_sid "$new" deb
-  apt-get "${sid[@]}" install --download-only --yes --no-install-recommends runc
+  open_suite "$new" sid deb
+  apt-get "${suite[@]}" install --download-only --yes --no-install-recommends runc
   mkdir "$new/root" "$new/bin"
   for package in "$new"/apt/cache/archives/*.deb; do dpkg-deb --extract "$package" "$new/root"; done
   version=$(dpkg-deb --field "$new"/apt/cache/archives/runc_*.deb Version)

@@ -9,7 +9,7 @@ export interface SystemUser {
 }
 
 /** The users of parts that do not run as root, which setup makes: PostgreSQL refuses root, and what answers of strangers are read by is not trusted. */
-const systemUsers = { database: 'atoll-db', webhooks: 'atoll-webhooks' }
+const systemUsers = { database: 'atoll-db', webhooks: 'atoll-webhooks', egress: 'atoll-egress' }
 
 /** Throws `unavailable` when setup has not made the user. */
 export async function findSystemUser(part: keyof typeof systemUsers): Promise<SystemUser> {
