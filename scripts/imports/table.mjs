@@ -7,7 +7,7 @@ const base = ['errors.ts', 'lib']
 const ofRuntime = [...base, 'protocol/hostd.ts', 'sandbox/ports', 'runtime']
 const tools = [...ofRuntime, 'runtime/hostd', 'runtime/cleanup.ts']
 const files = ['exclude-patterns', 'glob', 'tar-reader', 'tar-writer'].map((name) => `protocol/${name}.ts`)
-const domains = ['events', 'sandbox', 'image', 'session', 'organisation', 'webhook']
+const domains = ['events', 'sandbox', 'image', 'session', 'organisation', 'webhook', 'secret']
 
 export const table = {
   'errors.ts': [],
@@ -16,6 +16,7 @@ export const table = {
   events: [...base, 'protocol/log-events.ts'],
   sandbox: [...base, 'events'],
   organisation: [...base, 'events', 'protocol/organisation.ts', 'protocol/audit.ts'],
+  secret: base,
   webhook: [...base, 'events'],
   // A process of its own, which knows the tables of its queue alone.
   'webhook/delivery': [...base, 'webhook'],
@@ -30,17 +31,18 @@ export const table = {
   'runtime/network': tools,
   'runtime/cgroups': tools,
   'runtime/disk': tools,
+  'runtime/egress': [...tools, 'runtime/cgroups', 'runtime/network'],
   'runtime/lxcfs.ts': [...tools, 'runtime/disk'],
   'runtime/oci': [...tools, 'runtime/cgroups', 'runtime/lxcfs.ts'],
   'runtime/oci-image': [...tools, 'runtime/cgroups', 'runtime/disk'],
   'runtime/criu': [...tools, 'runtime/cgroups', 'runtime/disk', 'runtime/lxcfs.ts', 'runtime/oci'],
   'runtime/host': [
     ...[...tools, 'runtime/guest-client', 'runtime/network', 'runtime/cgroups', 'runtime/disk', 'runtime/lxcfs.ts'],
-    ...['runtime/oci', 'runtime/oci-image', 'runtime/criu'],
+    ...['runtime/oci', 'runtime/oci-image', 'runtime/criu', 'runtime/egress'],
   ],
   'runtime/index.ts': ['runtime/disk', 'runtime/oci', 'runtime/oci-image', 'runtime/host'],
   'runtime/doctor': [
-    ...['runtime/network', 'runtime/disk', 'runtime/oci', 'runtime/criu', 'runtime/host'],
+    ...['runtime/network', 'runtime/disk', 'runtime/oci', 'runtime/criu', 'runtime/host', 'runtime/egress'],
     ...[...base, 'runtime'],
   ],
 

@@ -36,6 +36,8 @@ export class HostNames {
   readonly databaseGroup: string
   /** The control group of the process that sends webhooks. */
   readonly deliveryGroup: string
+  /** The control group of the process that holds egress. */
+  readonly egressGroup: string
 
   constructor(dataDir: string) {
     this.dataDir = realpathSync(dataDir)
@@ -52,6 +54,7 @@ export class HostNames {
     this.workGroupRoot = `${this.cgroupRoot}-work`
     this.databaseGroup = `${this.cgroupRoot}-db`
     this.deliveryGroup = `${this.cgroupRoot}-hooks`
+    this.egressGroup = `${this.cgroupRoot}-egress`
   }
 
   /** The folder of a sandbox in `/run`: its root mount, socket, pid and configuration. */
@@ -91,4 +94,9 @@ export function checkId(id: string): string {
 /** The program `atoll-hostd`, by the link that setup maintains. */
 export function hostToolIn(imageDir: string): string {
   return `${imageDir}/hostd/atoll-hostd`
+}
+
+/** The program `atoll-egress`, likewise. */
+export function egressToolIn(imageDir: string): string {
+  return `${imageDir}/egress/atoll-egress`
 }

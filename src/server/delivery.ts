@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import type { Log } from '../lib/log.ts'
 import { findSystemUser } from '../lib/system-user.ts'
 import { Cgroups } from '../runtime/cgroups/index.ts'
-import { ServiceGroup } from '../runtime/cgroups/service-group.ts'
+import { entered, ServiceGroup } from '../runtime/cgroups/service-group.ts'
 import { HostNames } from '../runtime/host-names.ts'
 import type { DeliveryOrders, DeliveryReport } from '../webhook/delivery/orders.ts'
 
@@ -19,9 +19,6 @@ const settledMs = 60_000
 const stopGraceMs = 2000
 /** Added to that, for the process to be gone. */
 const killMs = 1000
-
-/** The shell's part: it enters the control group. */
-const inGroup = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'
 
 interface DeliveryOptions extends Omit<Extract<DeliveryOrders, { type: 'start' }>, 'type' | 'user'> {
   dataDir: string
@@ -91,25 +88,13 @@ export class DeliveryProcess {
     const { databaseUrl, secret, targets, userAgent, log } = this.#options
     const { NODE_EXTRA_CA_CERTS: extraCertificates, PATH } = process.env
     const user = await findSystemUser('webhooks')
-    const child = spawn(
-      'sh',
-      [
-        ...['-c', inGroup, 'sh', ...groupFolders, '--'],
-        ...[
-          'setpriv',
-          '--pdeathsig=KILL',
-          '--inh-caps=-all',
-          '--bounding-set=-all,+setuid,+setgid',
-          '--no-new-privs',
-          '--',
-        ],
-        ...[process.execPath, '--max-old-space-size=192', program],
-      ],
-      {
-        stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-        env: { PATH, ...(extraCertificates === undefined ? {} : { NODE_EXTRA_CA_CERTS: extraCertificates }) },
-      },
-    )
+    const rights = ['--pdeathsig=KILL', '--inh-caps=-all', '--bounding-set=-all,+setuid,+setgid', '--no-new-privs']
+    const argv = ['setpriv', ...rights, '--', process.execPath, '--max-old-space-size=192', program]
+    const [command, ...args] = entered(groupFolders, argv)
+    const child = spawn(command, args, {
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      env: { PATH, ...(extraCertificates === undefined ? {} : { NODE_EXTRA_CA_CERTS: extraCertificates }) },
+    })
     this.#child = child
     child.stderr?.setEncoding('utf8').on('data', (text: string) => log.warn({ text: text.slice(0, 2000) }, 'webhooks'))
     child.on('message', (message) => {

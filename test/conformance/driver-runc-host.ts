@@ -57,7 +57,7 @@ const sandboxIdMin = 1_000_000_000
 
 export const runcSubnet = '10.231.0.0/20'
 
-type DriverChanges = Pick<OciDriverOptions, 'mayQuarantineMany' | 'log' | 'diskRates'>
+type DriverChanges = Pick<OciDriverOptions, 'mayQuarantineMany' | 'log' | 'diskRates' | 'egress'>
 
 export interface RuncFixture extends DriverFixture {
   makeDriver(more?: DriverChanges): RuntimeDriver

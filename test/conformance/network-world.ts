@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { promisify } from 'node:util'
 import { Network, Subnet } from '../../src/runtime/network/index.ts'
+import type { EgressState } from '../../src/sandbox/ports/egress.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 
 export const run = promisify(execFile)
@@ -58,8 +59,8 @@ export class NetworkWorld implements AsyncDisposable {
     return world
   }
 
-  async open(slots: readonly number[] = []): Promise<void> {
-    await this.network.open(slots, hostTool)
+  async open(slots: readonly number[] = [], egress?: ReadonlyMap<number, EgressState>): Promise<void> {
+    await this.network.open(slots, hostTool, egress)
   }
 
   async namespace(): Promise<Namespace> {
@@ -69,9 +70,9 @@ export class NetworkWorld implements AsyncDisposable {
   }
 
   /** What stands for the sandbox of a slot, joined to the network. */
-  async sandbox(slot: number): Promise<Namespace> {
+  async sandbox(slot: number, egress?: EgressState): Promise<Namespace> {
     const made = await this.namespace()
-    await this.network.attach(slot, made.process)
+    await this.network.attach(slot, made.process, undefined, egress)
     return made
   }
 
@@ -159,6 +160,7 @@ export class Talk {
   }
 
   async end(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return
     const ended = once(this.#child, 'exit')
     this.#child.kill('SIGKILL')
     await ended

@@ -1,6 +1,14 @@
 import type { Cgroups } from './index.ts'
 import type { WorkLimits } from './work-groups.ts'
 
+/** The shell's part: it enters the control group. */
+const inGroup = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'
+
+/** What starts a program within a control group that has these folders. */
+export function entered(folders: readonly string[], argv: readonly string[]): [command: string, ...args: string[]] {
+  return ['sh', '-c', inGroup, 'sh', ...folders, '--', ...argv]
+}
+
 /**
  * The control group of a program that outlives the server. Drivers remove their groups with all processes in them; this one only its owner
  * empties and removes.

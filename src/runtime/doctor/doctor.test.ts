@@ -102,6 +102,7 @@ test('doctor: on a machine without images each check has a row, and each missing
       'CRIU',
       'lazy memory',
       'AppArmor',
+      'egress',
       'warm sandboxes',
       'OCI images',
       'gVisor (runsc)',

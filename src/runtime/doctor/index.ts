@@ -7,6 +7,7 @@ import { diskPoolCheck, overlayCheck } from '../disk/self-test.ts'
 import { tryDriver } from '../host/self-test.ts'
 import { dataFolderCheck, imageChecks, imageFolderCheck, quarantineCheck, runFolderCheck } from './folders.ts'
 import { cgroupCheck, containerCheck, kernelCheck, nodeCheck, userNamespaceCheck } from './machine.ts'
+import { egressCheck } from '../egress/self-test.ts'
 import { dnsmasqCheck, linksCheck, nftablesCheck } from '../network/self-test.ts'
 import { runcCheck } from '../oci/self-test.ts'
 import { optionalChecks } from './programs.ts'
@@ -60,6 +61,7 @@ const hostChecks: readonly HostCheck[] = [
   criuCheck,
   lazyMemoryCheck,
   apparmorCheck,
+  egressCheck,
   warmPoolCheck,
   ...optionalChecks,
 ]

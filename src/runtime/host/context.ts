@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { Semaphore } from '../../lib/async/semaphore.ts'
-import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import type { EgressContext, SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskRates } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
 import { WorkGroups } from '../cgroups/work-groups.ts'
@@ -11,6 +11,7 @@ import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { DiskPool, InodeTemplates, templatesFolder } from '../disk/index.ts'
 import { SpaceWatch } from '../disk/space-watch.ts'
+import { HeldEgress, type EgressSettings } from '../egress/index.ts'
 import { HostNames } from '../host-names.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Lxcfs } from '../lxcfs.ts'
@@ -67,6 +68,8 @@ export interface OciDriverOptions {
   mayQuarantineMany?: boolean
   /** No rules are added to firewalls of the host. */
   leaveHostFirewall?: boolean | undefined
+  /** What holds the egress of sandboxes. Default: all are open. */
+  egress?: EgressContext & EgressSettings
   /** Default: `livenessTimes`. */
   livenessTimes?: LivenessTimes
   /** Called with a sentence for each change of the host and each error outside a call. Default: ignored. */
@@ -97,6 +100,7 @@ export function createContext(options: OciDriverOptions) {
     names,
     images: new ImageFolder(options.imageDir),
     network,
+    egress: new HeldEgress({ names, imageDir: options.imageDir, network, given: options.egress, run: hostd.run, log }),
     hostd,
     pool,
     changes,
@@ -143,7 +147,7 @@ export type OpenHost = DriverContext & Awaited<ReturnType<typeof assemble>> & { 
 
 /** Finds out what the host can do and constructs the parts of a driver, each below the parts that it uses. */
 export async function assemble(context: DriverContext, hostTool: string, onExit: (exit: SandboxExit) => void) {
-  const { names, hostd, lxcfs, runtime, images, pool, network, inventory, semaphore, locks, log } = context
+  const { names, hostd, lxcfs, runtime, images, pool, network, egress, inventory, semaphore, locks, log } = context
   const { space, connections } = context
   const lazy = new LazyMemory(hostd, pool, context.lazyBytesMin)
   const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context, lazy)])
@@ -161,7 +165,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   const limitFiles = new LimitFiles({ names, traits })
   const shares = new Shares({ names, cgroups, traits, network, inventory })
   const limits = new Limits({ shares, lazy, names, runtime, cgroups, traits, pool, files: limitFiles })
-  const machine = { names, hostd, runtime, network, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
+  const machine = { names, hostd, runtime, network, egress, lxcfs, cgroups, images, pool, traits, lazy, criu, log }
   const running = new RunningSandboxes({ ...machine, connections })
   const supervisor = new Supervisor({
     ...{ ...machine, inventory, running, space, connections, locks },
@@ -172,7 +176,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
     removeUnused: () => supervisor.removeUnused(),
   })
   const memory = new MemorySaver({ ...machine, work, inventory, running, connections, semaphore })
-  const firstStart = new FirstStart({ ...stores, network, running, limits, launcher })
+  const firstStart = new FirstStart({ ...stores, network, egress, running, limits, launcher })
   const stepMounts = new HostStepMounts({ names, cgroups, hostd, pool, space, inventory, running, locks })
   const inPlace = new InPlace({ ...stores, hostd, running, limits, memory, launcher, criu })
   return {

@@ -6,6 +6,7 @@ import type {
   CheckpointKind,
   DiskReport,
   DriverCapabilities,
+  DriverEgress,
   ImageSource,
   ImageTarget,
   ImportedImage,
@@ -330,6 +331,10 @@ class OciDriver implements RuntimeDriver {
 
   async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
     return await usageOf(this.#host(), sandboxId)
+  }
+
+  get egress(): DriverEgress {
+    return this.#context.egress
   }
 
   get shares(): SandboxShares {

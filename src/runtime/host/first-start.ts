@@ -11,7 +11,7 @@ import type { Machine } from './machine.ts'
 import { basedOn, newGeneration, type SandboxRecord } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
-interface FirstStartOptions extends Pick<Machine, 'inventory' | 'images' | 'pool' | 'network' | 'log'> {
+interface FirstStartOptions extends Pick<Machine, 'inventory' | 'images' | 'pool' | 'network' | 'egress' | 'log'> {
   running: RunningSandboxes
   limits: Limits
   launcher: Launcher
@@ -54,9 +54,9 @@ export class FirstStart {
     }
   }
 
-  /** Gives a warm sandbox the limits of its owner and ends its wait in its record. Returns false for an unfit one, which is removed. */
+  /** Gives a warm sandbox the limits and the egress of its owner and ends its wait in its record. Returns false for an unfit one, which is removed. */
   async takeOver(spec: SandboxSpec, signal: AbortSignal | undefined): Promise<boolean> {
-    const { inventory, limits } = this.#options
+    const { inventory, limits, egress } = this.#options
     const { id } = spec
     try {
       signal?.throwIfAborted()
@@ -68,6 +68,7 @@ export class FirstStart {
           ...(isSized ? [] : [limits.limitProcesses(spec)]),
           ...(spec.diskMb === has?.diskMb ? [] : [limits.limitDisk(record, spec.diskMb)]),
           inventory.sandboxes.put(record),
+          egress.refresh(id),
         ])
         await limits.show(spec)
         return true

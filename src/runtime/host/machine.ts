@@ -2,6 +2,7 @@ import type { Cgroups } from '../cgroups/index.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import type { DiskPool, InodeTemplates } from '../disk/index.ts'
+import type { HeldEgress } from '../egress/index.ts'
 import type { HostNames } from '../host-names.ts'
 import type { Hostd } from '../hostd/index.ts'
 import type { Lxcfs } from '../lxcfs.ts'
@@ -17,6 +18,7 @@ export interface Machine {
   hostd: Hostd
   runtime: OciRuntime
   network: Network
+  egress: HeldEgress
   lxcfs: Lxcfs
   cgroups: Cgroups
   images: ImageFolder

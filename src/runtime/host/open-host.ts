@@ -26,7 +26,7 @@ export async function openHost(
   known: KnownResources,
   onExit: (exit: SandboxExit) => void,
 ): Promise<{ host: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, lxcfs, runtime, images, pool, space, network, inventory, registries, log } = context
+  const { names, hostd, lxcfs, runtime, images, pool, space, network, egress, inventory, registries, log } = context
   const lock = await lockHost(names)
   try {
     const hostTool = await resolveHostTool(images.path)
@@ -52,8 +52,10 @@ export async function openHost(
     await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
     await cgroups.divideProcessors(names.cgroupRoot)
-    const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
-    await network.open(slots, hostd)
+    const adopted = report.running.flatMap((id) => sandboxes.get(id) ?? [])
+    const states = new Map(adopted.map((record) => [record.slot, egress.adopt(record)]))
+    await network.open([...states.keys()], hostd, states)
+    await egress.open()
     for (const id of report.running) await rejoin(host, id)
     // Downloads and unfinished layers that imports of a dead server have left.
     for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
@@ -88,11 +90,12 @@ export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDispo
 
 /** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
-  { names, hostd, lxcfs, runtime, network, pool, space }: DriverContext,
+  { names, hostd, lxcfs, runtime, network, egress, pool, space }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
     await space.close()
+    await egress.close()
     // Ask the runtime: an `open` that failed early has adopted nothing.
     if (await anyRuns(runtime)) return
     await network.close()
@@ -127,12 +130,12 @@ function freezerOf({ names, locks, running, cgroups, log }: OpenHost): Freezer {
 
 /** Completes a start that a dead server had begun: the network and the limits of a running sandbox, and its record. */
 async function rejoin(host: OpenHost, id: string): Promise<void> {
-  const { inventory, running, network, pool } = host
+  const { inventory, running, egress, pool } = host
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
   if (memory === undefined && running.isVerified(id)) return
-  await network.attach(record.slot, process, memory)
+  await egress.attach(record, process, memory)
   await showLimits(host, record, process)
   if (memory !== undefined) {
     await inventory.sandboxes.put(record)

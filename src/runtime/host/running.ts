@@ -38,6 +38,7 @@ interface RunningOptions extends Pick<
   | 'hostd'
   | 'runtime'
   | 'network'
+  | 'egress'
   | 'lazy'
   | 'lxcfs'
   | 'cgroups'
@@ -158,17 +159,17 @@ export class RunningSandboxes {
    * which is `DiskBusy` before anything runs.
    */
   async start(record: SandboxRecord, volumes: readonly SandboxVolume[], signal?: AbortSignal): Promise<void> {
-    const { names, network, lxcfs } = this.#options
-    const { id, slot } = record
+    const { names, lxcfs, egress } = this.#options
+    const { id } = record
     signal?.throwIfAborted()
-    await this.#mountAdapted(record)
+    await allDone([this.#mountAdapted(record), egress.prepare(record, record.warm !== undefined)])
     await assertMountPoints(`${names.sandboxDir(id)}/root`, volumes)
     signal?.throwIfAborted()
     const generation = lxcfs.generationFor(id)
     const process = await this.#startContainer(id)
     await assertMounted(process, volumes)
     await allDone([
-      network.attach(slot, process),
+      egress.attach(record, process),
       this.#guestAnswers(id, process, signal),
       showLimits(this.#options, record, process),
       showGeneration(this.#options, record, process),
@@ -184,7 +185,7 @@ export class RunningSandboxes {
    * the memory. The restore has timeouts of its own.
    */
   async resume(record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
-    const { names, hostd, network, cgroups, lxcfs, pool } = this.#options
+    const { names, hostd, network, egress, cgroups, lxcfs, pool } = this.#options
     const { id, slot } = record
     const { memory, lazy, isFork, noteResuming } = resumption
     const { folder, address } = memory
@@ -200,7 +201,9 @@ export class RunningSandboxes {
     }
     signal?.throwIfAborted()
     const shown = cgroups.makeShown(`${names.cgroup(id)}/${limitsName}`)
-    await allDone([this.#mountAdapted(record), stage(), noteResuming(), shown])
+    // A failure of the egress costs no memory here.
+    const held = egress.prepare(record, record.warm !== undefined)
+    await allDone([held, this.#mountAdapted(record), stage(), noteResuming(), shown])
     signal?.throwIfAborted()
     // The memory may be used up from here on.
     const generation = lxcfs.generationFor(id)
@@ -209,7 +212,7 @@ export class RunningSandboxes {
     })
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
-      network.attach(slot, process, { address, keepConnections }),
+      egress.attach(record, process, { address, keepConnections }),
       showGeneration(this.#options, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id), { fork: isFork })),
     ])
@@ -245,7 +248,7 @@ export class RunningSandboxes {
    * on and ends when they have, or after two seconds.
    */
   async stop(id: string, slot: number | undefined, graceMs = 0): Promise<void> {
-    const { names, hostd, runtime, network, lazy, cgroups, connections } = this.#options
+    const { names, hostd, runtime, network, egress, lazy, cgroups, connections } = this.#options
     this.#processes.delete(id)
     const process = await runtime.state(id)
     await lazy.unwatch(id)
@@ -254,6 +257,7 @@ export class RunningSandboxes {
     await cgroups.thaw(names.cgroup(id))
     if (process !== undefined) await end(process, graceMs)
     connections.endAll(id)
+    egress.release(id)
     await cgroups.remove(names.cgroup(id))
     await allDone([
       runtime.delete(id).then(() => removeFolders(hostd, [names.sandboxDir(id)])),

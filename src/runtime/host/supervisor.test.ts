@@ -35,6 +35,7 @@ function makeSupervisor(t: TestContext) {
       tendRules: async () => undefined,
       hostFirewall: { tend: async () => undefined },
     },
+    egress: { tend: async () => undefined },
     pool: { tend: async () => undefined },
     locks: new KeyedMutex(),
     livenessTimes,

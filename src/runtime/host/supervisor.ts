@@ -17,7 +17,7 @@ const tendIntervalMs = 2_000
 const flushIntervalMs = 30_000
 
 interface SupervisorOptions
-  extends ProbeHost, Pick<Machine, 'cgroups' | 'pool' | 'network' | 'inventory' | 'lazy' | 'lxcfs' | 'log'> {
+  extends ProbeHost, Pick<Machine, 'cgroups' | 'pool' | 'network' | 'egress' | 'inventory' | 'lazy' | 'lxcfs' | 'log'> {
   names: HostNames
   hostd: ProbeHost['hostd'] & HostTool
   running: RunningSandboxes
@@ -89,7 +89,7 @@ export class Supervisor {
   #look(): void {
     if (this.#watching === undefined) return
     this.#liveness.look()
-    const { running, lazy, names, cgroups, network, pool } = this.#options
+    const { running, lazy, names, cgroups, network, egress, pool } = this.#options
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async () => {
         const fault = await lazy.settle(id)
@@ -109,6 +109,7 @@ export class Supervisor {
     // With locks of their own: a slow forwarder or firewall program must not delay the packet rules.
     this.#attend('the packet rules', () => network.tendRules())
     this.#attend('the firewall', () => network.hostFirewall.tend())
+    this.#attend('egress', () => egress.tend())
   }
 
   /**

@@ -5,21 +5,29 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { ServiceError } from '../../errors.ts'
+import { KeyedMutex } from '../../lib/async/mutex.ts'
+import type { EgressState } from '../../sandbox/ports/egress.ts'
 import { CommandError, messageOf, type Run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { readNow } from '../read-now.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { Forwarder } from './dns.ts'
+import { type EgressStates, movedTo, stricter } from './egress.ts'
 import { HostFirewall } from './host-firewall/index.ts'
 import { Layout } from './layout.ts'
 import { addedLimits, type NetworkLimit, type NetworkLimits, removedLimits } from './limits.ts'
 import { connectionBounds, rulesFile } from './rules.ts'
 import type { Subnet } from './subnet.ts'
 
+export { explicitProxy, stricter } from './egress.ts'
+export { deniedNetworks } from './rules.ts'
 export { Subnet } from './subnet.ts'
 
 export const gatewayPort = 4180
 export const metadataPort = 4181
+/** Where the process that holds egress rules takes connections of sandboxes, and their questions for names. */
+export const egressPort = 4182
+export const egressDnsPort = 4183
 export const gatewayName = 'gateway.atoll.internal'
 const networksDir = '/sys/class/net'
 const settingsDir = '/proc/sys/net/ipv4'
@@ -60,6 +68,12 @@ export class Network {
   #hostd: HostTool | undefined
   /** The limits in the loaded rules. */
   #limits: NetworkLimits = new Map()
+  /** Whose connections the loaded rules give to the process that holds egress rules. */
+  #egress: EgressStates = new Map()
+  /** Serialises changes of the rules: each is made from all that holds. */
+  readonly #changes = new KeyedMutex()
+  /** Whether the rules in the kernel are made from the above, as far as this process knows. */
+  #areLoaded = false
   /** The size of the table of connections for which the loaded rules were made. */
   #tableMax: number | undefined
   /** Removals of links in the background, by slot. */
@@ -79,6 +93,8 @@ export class Network {
       hostAddress: options.subnet.gatewayAddress,
       gatewayPort,
       metadataPort,
+      egressPort,
+      egressDnsPort,
       isLeft: options.leaveHostFirewall ?? false,
       log: options.log,
     })
@@ -92,17 +108,23 @@ export class Network {
   }
 
   /**
-   * Prepares the shared parts. `slots` are those of the running sandboxes; `hostd` configures their namespaces. Throws
-   * `unavailable`.
+   * Prepares the shared parts. `slots` are those of the running sandboxes, `egress` has what holds for those that are not open; `hostd`
+   * configures their namespaces. Throws `unavailable`.
    */
-  async open(slots: readonly number[], hostd: HostTool): Promise<void> {
+  async open(
+    slots: readonly number[],
+    hostd: HostTool,
+    egress: ReadonlyMap<number, EgressState> = new Map(),
+  ): Promise<void> {
     this.#hostd = hostd
     await this.#openGateway().catch(unavailable('the gateway of the sandboxes cannot be made'))
     await this.#openForwarding()
-    await this.#loadRules()
+    // Before the rules: those that an earlier server has loaded may hold a sandbox that nobody names any more.
+    await this.#removeLinksBut(new Set(slots))
+    this.#egress = new Map([...egress].map(([slot, state]) => [this.subnet.address(slot), state]))
+    await this.#change(() => this.#loadRules())
     await this.hostFirewall.open()
     await this.#rejoin(slots)
-    await this.#removeLinksBut(new Set(slots))
     await this.#forwarder.ensure()
   }
 
@@ -117,8 +139,8 @@ export class Network {
    */
   async tendRules(): Promise<void> {
     const areThere = await this.#hasRules()
-    if (areThere && (await this.#readTableMax()) === this.#tableMax) return
-    await this.#loadRules()
+    if (areThere && this.#areLoaded && (await this.#readTableMax()) === this.#tableMax) return
+    await this.#change(() => this.#loadRules())
     if (!areThere) this.#log('the packet rules of the sandboxes were removed by somebody and are loaded again')
   }
 
@@ -138,12 +160,13 @@ export class Network {
    * the same pid stays untouched.
    *
    * `held` is the address of restored connections, which the loopback has during the restore. `attach` removes the address from there
-   * and, without `keepConnections`, closes its connections to the outside.
+   * and, without `keepConnections`, closes its connections to the outside. `egress` holds before the link is there; without it what held goes on.
    */
   async attach(
     slot: number,
     { pid, startTicks }: NamespaceOwner,
     held?: { address: string; keepConnections: boolean },
+    egress?: EgressState,
   ): Promise<void> {
     const { link, mac, address } = this.#layout.port(slot)
     const { gatewayAddress } = this.subnet
@@ -151,6 +174,7 @@ export class Network {
       // The link of the sandbox that had the slot before would be taken for the link of this one.
       if (this.#leaving.has(slot)) await this.detach(slot)
       if (this.#hostd === undefined) throw new Error('the network is not open')
+      if (egress !== undefined) await this.setEgress(slot, egress)
       await this.#hostd.runTool({
         op: 'join-network',
         process: { pid, startTicks },
@@ -187,22 +211,59 @@ export class Network {
    */
   async limit(limits: ReadonlyMap<number, NetworkLimit>): Promise<void> {
     const byAddress = new Map([...limits].map(([slot, limit]) => [this.subnet.address(slot), limit]))
-    if (isDeepStrictEqual(byAddress, this.#limits)) return
-    const table = `inet ${this.#table}`
-    const lines = [...removedLimits(table, this.#limits), ...addedLimits(table, byAddress)]
-    await this.#run(['nft', '-f', '-'], { input: lines.join('\n') })
-    this.#limits = byAddress
+    await this.#change(async () => {
+      if (isDeepStrictEqual(byAddress, this.#limits)) return
+      const table = `inet ${this.#table}`
+      const lines = [...removedLimits(table, this.#limits), ...addedLimits(table, byAddress)]
+      await this.#run(['nft', '-f', '-'], { input: lines.join('\n') })
+      this.#limits = byAddress
+    })
+  }
+
+  /**
+   * Brings a sandbox to a state, attached or not, from one moment to the next. Connections that it has made directly end when it must not have them
+   * any more; those that the process has are its matter. A failure leaves the state that held, or the stricter of the two.
+   */
+  async setEgress(slot: number, state: EgressState): Promise<void> {
+    const address = this.subnet.address(slot)
+    await this.#change(async () => {
+      const before = this.egress(slot)
+      if (before === state && this.#areLoaded) return
+      this.#egress = withState(this.#egress, address, state)
+      try {
+        if (!this.#areLoaded) throw new Error('the packet rules are not those that hold')
+        await this.#run(['nft', '-f', '-'], { input: movedTo(`inet ${this.#table}`, address, state).join('\n') })
+      } catch {
+        // Somebody may have removed the rules.
+        this.#areLoaded = false
+        await this.#loadRules().catch((error: unknown) => {
+          this.#egress = withState(this.#egress, address, stricter(before, state))
+          throw error
+        })
+      }
+    })
+  }
+
+  /** What holds for a sandbox. */
+  egress(slot: number): EgressState {
+    return this.#egress.get(this.subnet.address(slot)) ?? 'open'
   }
 
   address(slot: number): string {
     return this.subnet.address(slot)
   }
 
-  /** Undoes `attach`; a repeat is harmless. The route and the neighbour entry go with the link. */
+  /**
+   * Undoes `attach`; a repeat is harmless. The route and the neighbour entry go with the link. What held for the sandbox holds until the link is
+   * gone, and if it cannot be ended then, until the next one has the slot.
+   */
   async detach(slot: number): Promise<void> {
     await this.#leaving.get(slot)?.catch(() => undefined)
     await this.#deleteLink(this.#layout.port(slot).link)
     this.#leaving.delete(slot)
+    await this.setEgress(slot, 'open').catch((error: unknown) =>
+      this.#log(`the egress rules of slot ${slot} stay for now: ${messageOf(error)}`),
+    )
   }
 
   /**
@@ -240,6 +301,10 @@ export class Network {
     this.#log('net.ipv4.ip_forward was off and is now on')
   }
 
+  #change(work: () => Promise<void>): Promise<void> {
+    return this.#changes.run('the rules', work)
+  }
+
   async #loadRules(): Promise<void> {
     const tableMax = await this.#readTableMax()
     const rules = rulesFile({
@@ -248,13 +313,17 @@ export class Network {
       subnet: this.subnet,
       gatewayPort,
       metadataPort,
+      egressPort,
+      egressDnsPort,
       bounds: connectionBounds(tableMax),
+      egress: this.#egress,
     })
     const input = [rules, ...addedLimits(`inet ${this.#table}`, this.#limits)].join('\n')
     const hint =
       'the kernel needs nf_tables (inet family), nft_nat, nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
     await this.#run(['nft', '-f', '-'], { input }).catch(unavailable(`the packet rules cannot be loaded (${hint})`))
     this.#tableMax = tableMax
+    this.#areLoaded = true
   }
 
   async #hasRules(): Promise<boolean> {
@@ -303,6 +372,11 @@ export class Network {
       if (await exists(file)) throw error
     }
   }
+}
+
+function withState(states: EgressStates, address: string, state: EgressState): EgressStates {
+  const others = [...states].filter(([other]) => other !== address)
+  return new Map(state === 'open' ? others : [...others, [address, state]])
 }
 
 async function batch(run: Run, lines: readonly string[]): Promise<void> {

@@ -1,3 +1,4 @@
+import { egressChains, type EgressStates, filledSets } from './egress.ts'
 import { limitMaps, limitRule } from './limits.ts'
 import type { Subnet } from './subnet.ts'
 
@@ -95,12 +96,17 @@ export interface RulesOptions {
   gatewayPort: number
   /** Where the host serves `metadataAddress`. */
   metadataPort: number
+  /** Where the process that holds egress rules takes connections, and questions for names. */
+  egressPort: number
+  egressDnsPort: number
   bounds: ConnectionBounds
+  /** Whose connections go to that process. */
+  egress: EgressStates
 }
 
 /**
  * The rule set as one `nft -f` transaction; loading it again replaces it. It does not change when a sandbox starts or ends: the
- * route to each sandbox decides which source address a link may use.
+ * route to each sandbox decides which source address a link may use. Only sandboxes with egress rules come into sets (`egress.ts`).
  *
  * The rules decide before the host's own address translation (`raw`), so that a port which the host forwards to a container of its own is
  * not a way around, and once more after it (`forward`). From outside nothing gets in: answers are translated back only after `raw`, so
@@ -112,9 +118,11 @@ export interface RulesOptions {
  * `bounded` decides on the first packet of each connection. The own connections of a sandbox pass; further ones take from what all
  * sandboxes share. Ended connections leave the count before they leave the table, so their rate is bounded.
  */
-export function rulesFile({ table, linkPrefix, subnet, gatewayPort, metadataPort, bounds }: RulesOptions): string {
+export function rulesFile(options: RulesOptions): string {
+  const { table, linkPrefix, subnet, gatewayPort, metadataPort, egressPort, egressDnsPort, bounds, egress } = options
   const links = `"${linkPrefix}*"`
   const fromSandbox = `iifname ${links}`
+  const questions = `{ 53, ${egressDnsPort} }`
   const clamp = 'tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu'
   const counts = (name: string) => `set ${name} {
     type ipv4_addr
@@ -137,6 +145,7 @@ table inet ${table} {
     auto-merge
     elements = { ${[...deniedNetworks, subnet.cidr].join(', ')} }
   }
+  ${filledSets(egress, subnet.slots)}
   ct timeout brief {
     protocol tcp
     l3proto ip
@@ -156,6 +165,7 @@ table inet ${table} {
     meta nfproto != ipv4 drop
     ip saddr != ${subnet.cidr} drop
     fib saddr . iif oif missing drop
+    ip saddr @proxied jump proxied_from
     ip daddr ${subnet.gatewayAddress} jump to_host
     ip daddr ${metadataAddress} tcp dport 80 accept
     ip daddr @denied drop
@@ -164,6 +174,7 @@ table inet ${table} {
   chain destination {
     type nat hook prerouting priority dstnat - 10; policy accept;
     ${fromSandbox} ip daddr ${metadataAddress} tcp dport 80 dnat ip to ${subnet.gatewayAddress}:${metadataPort}
+    ${fromSandbox} ip saddr @proxied jump proxied_to
   }
   chain to_host {
     udp dport 53 accept
@@ -188,14 +199,20 @@ table inet ${table} {
   ${rates('dns_queries', '30s')}
   chain input {
     type filter hook input priority filter - 10; policy accept;
-    ${fromSandbox} ct state new udp dport 53 ct timeout set "question"
+    ${fromSandbox} ct state new udp dport ${questions} ct timeout set "question"
     ${fromSandbox} ct state new jump bounded
     ${fromSandbox} tcp dport ${gatewayPort} jump bounded_gateway
-    ${fromSandbox} udp dport 53 jump bounded_dns
-    ${fromSandbox} tcp dport 53 ct state new jump bounded_dns
+    ${fromSandbox} udp dport ${questions} jump bounded_dns
+    ${fromSandbox} tcp dport ${questions} ct state new jump bounded_dns
     ${fromSandbox} ip daddr != ${subnet.gatewayAddress} drop
     ${fromSandbox} tcp dport ${metadataPort} jump bounded_metadata
+    ${fromSandbox} ip saddr @proxied jump proxied_input
+    ${fromSandbox} meta l4proto { tcp, udp } th dport { ${egressPort}, ${egressDnsPort} } jump refused_to_host
     ${fromSandbox} jump to_host
+  }
+  chain output {
+    type filter hook output priority filter - 10; policy accept;
+    oifname ${links} tcp sport ${egressPort} ${limitRule('in')}
   }
   chain forward {
     type filter hook forward priority filter - 10; policy accept;
@@ -230,16 +247,19 @@ table inet ${table} {
   }
   chain forward_out {
     meta nfproto != ipv4 drop
+    ip saddr @proxied jump proxied_out
     oifname ${links} drop
     ip daddr @denied drop
     ${limitRule('out')}
     ct state new jump bounded
   }
   chain forward_in {
+    ip daddr @proxied jump proxied_in
     ${limitRule('in')}
     ct state established,related accept
     drop
   }
+  ${egressChains({ subnet, gatewayPort, egressPort, egressDnsPort })}
   chain postrouting {
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr ${subnet.cidr} oifname != ${links} masquerade

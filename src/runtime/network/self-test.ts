@@ -18,7 +18,10 @@ export const nftablesCheck: HostCheck = {
       subnet: new Subnet('10.200.0.0/16'),
       gatewayPort: 4180,
       metadataPort: 4181,
+      egressPort: 4182,
+      egressDnsPort: 4183,
       bounds: connectionBounds(undefined),
+      egress: new Map([['10.200.0.2', 'confined']]),
     })
     await run(['unshare', '--net', 'nft', '-f', '-'], { input: `${rules}\ndelete table inet doctor\n` })
     return works(`${/v\S+/.exec(version)?.[0] ?? ''}; the rules of the network of sandboxes load`)

@@ -1,11 +1,13 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import type { DiskReport } from './disk-report.ts'
+import type { DriverEgress } from './egress.ts'
 import type { ImageSource, ImageTarget, ImportedImage } from './image-import.ts'
 import type { KnownResources, ReconcileReport } from './reconcile-report.ts'
 import type { StepMounts } from './step-mounts.ts'
 
 export * from './disk-report.ts'
+export type * from './egress.ts'
 export type * from './image-import.ts'
 export type * from './reconcile-report.ts'
 export type * from './step-mounts.ts'
@@ -211,6 +213,9 @@ export interface RuntimeDriver {
    * 15 seconds. Undefined while it does not run, which includes some transitions, and for an unknown id. Throws `unavailable`.
    */
   usage(sandboxId: string): Promise<SandboxUsage | undefined>
+
+  /** Holds what sandboxes reach, as `EgressContext` says. Undefined where the driver cannot. */
+  readonly egress?: DriverEgress
 
   /** Divides the host among its running sandboxes. Undefined where the driver cannot. */
   readonly shares?: SandboxShares

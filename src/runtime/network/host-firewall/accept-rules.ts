@@ -8,6 +8,8 @@ export interface AcceptRuleOptions {
   hostAddress: string
   gatewayPort: number
   metadataPort: number
+  egressPort: number
+  egressDnsPort: number
 }
 
 /** One accept rule in the syntax of each kind of firewall. */
@@ -35,7 +37,7 @@ export function commentPrefix(hash: string): string {
 
 /**
  * The rules that sandboxes need in a firewall of the host. Atoll's own rules decide earlier, so these accept nothing that those drop. They
- * still name only links and addresses of this data directory, DNS, the model gateway and the metadata service.
+ * still name only links and addresses of this data directory, DNS, the model gateway, the metadata service and the process that holds egress rules.
  */
 export function acceptRulesFor({
   hash,
@@ -43,6 +45,8 @@ export function acceptRulesFor({
   hostAddress,
   gatewayPort,
   metadataPort,
+  egressPort,
+  egressDnsPort,
 }: AcceptRuleOptions): AcceptRule[] {
   const link = linkPrefix(hash)
   const acceptRule = (hook: AcceptRule['hook'], what: string, nftables: string, iptables: string): AcceptRule => ({
@@ -65,6 +69,9 @@ export function acceptRulesFor({
     service('tcp', 53),
     service('tcp', gatewayPort),
     service('tcp', metadataPort),
+    service('tcp', egressPort),
+    service('udp', egressDnsPort),
+    service('tcp', egressDnsPort),
   ]
 }
 

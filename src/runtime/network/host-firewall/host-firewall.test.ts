@@ -124,6 +124,9 @@ function forwardOf(hash: string): string[] {
 }
 
 const ownInput = [
+  `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4183 counter accept comment "atoll ${own} tcp 4183 of 10.200.0.1"`,
+  `iifname "atl${own}*" ip daddr 10.200.0.1 udp dport 4183 counter accept comment "atoll ${own} udp 4183 of 10.200.0.1"`,
+  `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4182 counter accept comment "atoll ${own} tcp 4182 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4181 counter accept comment "atoll ${own} tcp 4181 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4180 counter accept comment "atoll ${own} tcp 4180 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 53 counter accept comment "atoll ${own} tcp 53 of 10.200.0.1"`,
@@ -348,7 +351,7 @@ test('host firewall: a firewalld that cannot be asked gets the rules into its ch
     bin,
   )
   assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_FORWARD').slice(0, 2), ownForward.toReversed())
-  assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_INPUT').slice(0, 4), ownInput)
+  assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_INPUT').slice(0, ownInput.length), ownInput)
   assert.equal(shown[2], shown[1])
   assert.equal(shown[3], shown[0])
 })
@@ -360,6 +363,8 @@ test('host firewall: in legacy iptables accept rules are behind those of the ope
     hostAddress: '10.200.0.1',
     gatewayPort: 4180,
     metadataPort: 4181,
+    egressPort: 4182,
+    egressDnsPort: 4183,
   })
   const pass = (words: string, comment: string) =>
     `FORWARD ${words} -m comment --comment "atoll ${own} ${comment} 10.200.0.0/16" -j ACCEPT`

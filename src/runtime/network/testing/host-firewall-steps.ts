@@ -25,6 +25,8 @@ const firewall = (hash: string, isLeft = false) =>
     hostAddress: '10.200.0.1',
     gatewayPort: 4180,
     metadataPort: 4181,
+    egressPort: 4182,
+    egressDnsPort: 4183,
     isLeft,
     log: (message) => said.push(message),
   })
