@@ -6,9 +6,11 @@ import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
 import type { EventInfo, HostInfo, ListedCheckpointInfo, OwnLimits, Whoami } from './types.ts'
 import { Audit } from './audit.ts'
+import { OrganisationEgress } from './egress.ts'
 import { Keys } from './keys.ts'
 import { Organisations } from './organisations.ts'
 import { Registries } from './registries.ts'
+import { Secrets } from './secrets.ts'
 import { Usage } from './usage.ts'
 import { Volumes } from './volumes.ts'
 import { Webhooks } from './webhooks.ts'
@@ -81,6 +83,8 @@ export class Atoll {
   readonly requestTimeoutMs: number
   readonly volumes = new Volumes(this)
   readonly registries = new Registries(this)
+  readonly secrets = new Secrets(this)
+  readonly egress = new OrganisationEgress(this)
   readonly audit = new Audit(this)
   readonly keys = new Keys(this)
   readonly usage = new Usage(this)

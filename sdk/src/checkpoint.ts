@@ -1,10 +1,11 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
+import type { EgressOptions } from './egress-policy.ts'
 import type { AtollError } from './errors.ts'
 import type { Sandbox } from './sandbox.ts'
 import type { CheckpointInfo, ListedCheckpointInfo, PatchInfo } from './types.ts'
 import type { VolumeMount } from './volumes.ts'
 
-export interface ForkOptions extends RequestOptions {
+export interface ForkOptions extends RequestOptions, EgressOptions {
   /** Of one fork, not of several. */
   name?: string | undefined
   /** Idle timeout of each fork; 0: never. Default: the server's. */

@@ -1,9 +1,10 @@
 import type { ClientOptions, RequestOptions } from './atoll.ts'
+import type { EgressOptions } from './egress-policy.ts'
 import type { TerminalSize } from './terminal.ts'
 import type { CheckpointKind, ImageManifest, SandboxStatus } from './types.ts'
 import type { VolumeMount } from './volumes.ts'
 
-export interface CreateSandboxOptions extends ClientOptions {
+export interface CreateSandboxOptions extends ClientOptions, EgressOptions {
   /** Serves wherever its id does, while it lives: `Sandbox.connect(name)`. */
   name?: string | undefined
   /** Name of an image. Default `base`. */

@@ -1,6 +1,7 @@
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
 import type { AttachOptions } from './attached.ts'
 import { Checkpoint, type Forks, type ForkOptions } from './checkpoint.ts'
+import { SandboxEgress } from './egress.ts'
 import { AtollError, makeError, type ErrorCode } from './errors.ts'
 import { type FollowedResult, runCommand, type RunOptions, spawnCommand, type SpawnOptions } from './command.ts'
 import { Files } from './files.ts'
@@ -48,6 +49,7 @@ const checkpointWaitMs = 600_000
 export class Sandbox implements AsyncDisposable {
   readonly id: string
   readonly files: Files
+  readonly egress: SandboxEgress
   /** The token that its previews demand, if one was asked for: shown by its creation alone. */
   readonly previewToken: string | undefined
   readonly #client: Atoll
@@ -62,6 +64,7 @@ export class Sandbox implements AsyncDisposable {
     this.#path = `/api/sandboxes/${sandboxID}`
     this.#domain = sandboxDomain
     this.files = new Files(client, this.#path)
+    this.egress = new SandboxEgress(client, this.#path)
     this.previewToken = 'previewAuthToken' in rest ? rest.previewAuthToken : undefined
   }
 
@@ -83,6 +86,11 @@ export class Sandbox implements AsyncDisposable {
       metadata,
       volumes,
       user,
+      secretStore,
+      secrets,
+      egress,
+      egressAllowlist,
+      secretAllowedHosts,
       ...request
     } = options
     const client = clientOf({ client: given })
@@ -93,6 +101,7 @@ export class Sandbox implements AsyncDisposable {
       timeout: ttlSeconds,
       ...{ onIdle, maxAgeSeconds },
       ...{ cpuCount, memoryMB, diskMB, envs, metadata, volumes, user },
+      ...{ secretStore, secrets, egress, egressAllowlist, secretAllowedHosts },
       previewAuth: previewToken === undefined ? undefined : { scheme: 'bearer', token: previewToken },
     }
     return new Sandbox(client, await client.json('POST', '/api/sandboxes', { json, creates: true, ...request }))
@@ -370,7 +379,11 @@ async function startFrom<Answer>(
   { ttlSeconds, signal, requestTimeoutMs, ...given }: ForkOptions & { count?: number; client?: Atoll | undefined },
 ): Promise<Answer> {
   const { name, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count } = given
-  const json = { name, timeout: ttlSeconds, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count }
+  const { secretStore, secrets, egress, egressAllowlist, secretAllowedHosts } = given
+  const json = {
+    ...{ name, timeout: ttlSeconds, onIdle, maxAgeSeconds, envs, memoryMB, volumes, user, count },
+    ...{ secretStore, secrets, egress, egressAllowlist, secretAllowedHosts },
+  }
   const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
   return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
 }

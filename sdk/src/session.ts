@@ -1,4 +1,5 @@
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
+import type { EgressOptions } from './egress-policy.ts'
 import { type AtollError, makeError } from './errors.ts'
 import { eventsOf, streamOf, type StreamEvent } from './events.ts'
 import { linesOf } from './lines.ts'
@@ -27,7 +28,7 @@ export interface AgentConfig {
   envs?: Record<string, string> | undefined
 }
 
-export interface CreateSessionOptions extends ClientOptions {
+export interface CreateSessionOptions extends ClientOptions, Pick<EgressOptions, 'secretStore' | 'egress'> {
   /** Serves wherever its id does, while it runs: `Session.connect(name)`. */
   name?: string | undefined
   prompt: string
@@ -104,6 +105,8 @@ export class Session {
       agent,
       checkpointId,
       volumes,
+      secretStore,
+      egress,
       ...request
     } = options
     const client = clientOf({ client: given })
@@ -116,6 +119,8 @@ export class Session {
       agent_config: agent && configOf(agent),
       checkpoint_id: checkpointId,
       volumes,
+      secret_store: secretStore,
+      egress,
     }
     return new Session(client, await client.json('POST', '/v1/sessions', { json, creates: true, ...request }))
   }

@@ -43,6 +43,18 @@ export type OrganisationInfo = Schemas['Organisation']
 export type OrganisationLimits = Schemas['OrganisationLimits']
 export type AuditEntryInfo = Schemas['AuditEntry']
 export type AuditHeadInfo = Schemas['AuditHead']
+export type SecretStoreInfo = Schemas['SecretStore']
+/** A secret without its value. */
+export type SecretInfo = Schemas['Secret']
+export type SecretSetInfo = Schemas['SecretSet']
+export type SecretsKeyRotatedInfo = Schemas['SecretsKeyRotated']
+/** What a sandbox may reach: its state, its layers, and its secrets without values. */
+export type EgressInfo = Schemas['Egress']
+/** A policy in the form in which it is compared. */
+export type EgressPolicyInfo = NonNullable<EgressInfo['policy']>
+/** A connection, request or name that a sandbox asked for. */
+export type EgressEntryInfo = Schemas['EgressEntry']
+export type OrganisationEgressSetInfo = Schemas['OrganisationEgressSet']
 export type WebhookInfo = Schemas['Webhook']
 export type WebhookWithSecret = Schemas['WebhookWithSecret']
 export type WebhookDeliveryInfo = Schemas['WebhookDelivery']

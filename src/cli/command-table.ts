@@ -64,6 +64,11 @@ export const commandTable: Record<string, readonly Entry[]> = {
       'declare, list and remove previews',
       async () => (await import('./commands/preview.ts')).addPreview,
     ),
+    entry(
+      'egress',
+      'say what it may reach, and see what it has asked for',
+      async () => (await import('./commands/egress.ts')).addEgress,
+    ),
   ],
   'Checkpoints, images and volumes:': [
     entry(
@@ -88,6 +93,7 @@ export const commandTable: Record<string, readonly Entry[]> = {
       'log in to registries of images',
       async () => (await import('./commands/registry.ts')).addRegistry,
     ),
+    entry('secret', 'secrets that never enter a sandbox', async () => (await import('./commands/secret.ts')).addSecret),
     entry('volume', 'folders that outlive sandboxes', async () => (await import('./commands/volume.ts')).addVolume),
   ],
   'Agents:': [

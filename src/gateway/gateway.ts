@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
 import { FairListener } from '../lib/fair-listener.ts'
 import type { Log } from '../lib/log.ts'
+import type { EgressEntry } from '../sandbox/index.ts'
 import { sha256 } from '../lib/secret.ts'
 import { estimatedUsage, UsageTap, type AnswerUsage } from '../protocol/usage-tap.ts'
 import { modelRequest, type ModelRequest, type RequestTerms } from './model-request.ts'
@@ -24,6 +25,14 @@ export interface GatewayOptions {
   sandboxAt: (peerAddress: string) => string | undefined
   /** False for an organisation that may not call models. Default: true. */
   isActive?: (orgId: string) => boolean
+  /** The gateway as a rule of the egress of sandboxes. Default: it is always open, and its requests are not logged. */
+  egress?: {
+    /** The name of the gateway inside of sandboxes. */
+    host: string
+    /** The rule that closes it for a sandbox, if one does. */
+    refusedBy(sandboxId: string): Promise<string | undefined>
+    onEntry(entry: EgressEntry): void
+  }
   /** Called once for each session and each thing that is kept out of its requests. */
   warnSession: WarnSession
   /** Default: that of `shapes/`. */
@@ -137,6 +146,15 @@ export class Gateway {
       answerError(response, wire, { status: 403, code: 'organisation_suspended', message })
       return
     }
+    const rule = await this.#options.egress?.refusedBy(identity.sandboxId)
+    const told = this.#entry(identity, request, path)
+    if (rule !== undefined) {
+      const message = `The egress rule ${rule} refuses the model gateway.`
+      answerError(response, wire, { status: 403, code: 'egress_denied', message })
+      this.#options.egress?.onEntry({ ...told(response), decision: 'denied', rule })
+      return
+    }
+    response.once('close', () => this.#options.egress?.onEntry(told(response)))
     const running = this.#running.get(identity.sessionId) ?? 0
     if (running >= this.#limits.concurrentPerSession) {
       const message = `More than ${this.#limits.concurrentPerSession} requests at a time.`
@@ -158,6 +176,27 @@ export class Gateway {
       if (left > 0) this.#running.set(identity.sessionId, left)
       else this.#running.delete(identity.sessionId)
     }
+  }
+
+  /** What the egress log of its sandbox says of a request that begins now, once it has ended. */
+  #entry({ sandboxId: sandbox }: GatewayIdentity, { socket, method = '', headers }: IncomingMessage, path: string) {
+    const { bytesWritten, bytesRead } = socket
+    const stated = Number(headers['content-length'])
+    const begunMs = performance.now()
+    const target = {
+      protocol: 'http',
+      host: this.#options.egress?.host ?? '',
+      port: socket.localPort ?? 0,
+      method,
+      path,
+    } as const
+    return ({ statusCode: status }: ServerResponse): EgressEntry => ({
+      ...{ sandbox, time: Date.now(), decision: 'allowed', ...target, status },
+      // The body may have come along with the head.
+      sent: Number.isSafeInteger(stated) ? stated : socket.bytesRead - bytesRead,
+      received: socket.bytesWritten - bytesWritten,
+      ms: Math.round(performance.now() - begunMs),
+    })
   }
 
   async #serve(

@@ -19,6 +19,7 @@ export const idPrefixes = [
   'vol-',
   'snap-',
   'ss-',
+  'ca-',
   'whk_',
   'org_',
   'key_',

@@ -66,7 +66,8 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
     const create = () => driver.create(specOf(sandbox), signal)
     // A takeover waits for nothing, because the machine runs already.
     await (warm.take(id) ? warm.withRoom(create) : starts.run({ orgId, memoryMb, signal }, create))
-    await options.prepare?.(guest(id, sandbox.orgId), sandbox, signal)
+    await context.trust?.(guest(id, orgId), sandbox)
+    await options.prepare?.(guest(id, orgId), sandbox, signal)
     // It may have been suspended meanwhile.
     context.assertActive?.(sandbox.orgId)
     const now = new Date()

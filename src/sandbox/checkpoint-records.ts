@@ -9,7 +9,10 @@ import type { Sandbox } from './sandbox.ts'
 import type { CheckpointVolume } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
-export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults'>
+export type SandboxConfig = Pick<
+  Sandbox,
+  'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults' | 'egress'
+>
 
 /**
  * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, or memory
@@ -225,6 +228,6 @@ export function secondsAfter(time: Date, seconds: number | undefined): Date | un
   return seconds === undefined ? undefined : new Date(time.getTime() + seconds * 1000)
 }
 
-function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
-  return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }
+function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults, egress }: Sandbox): SandboxConfig {
+  return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults, egress }) }
 }

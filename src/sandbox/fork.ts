@@ -4,6 +4,9 @@ import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { Checkpoint } from './checkpoint-records.ts'
 import { assertInput, assertNewSandbox, previewToken } from './input.ts'
+import type { Egress } from './egress/egress.ts'
+import { clientEnvs } from './egress/environment.ts'
+import { prepareEgress, takeEgress } from './egress/held.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
 import {
@@ -26,6 +29,7 @@ const startsAtOnceMax = 10
 export interface ForksContext extends Pick<LifecycleContext, 'store' | 'limits'> {
   lifecycle: Lifecycle
   patches: Patches
+  egress: Egress | undefined
   volumes: Volumes
   /** What sandboxes of clients have that ask for nothing else. */
   defaults: SandboxDefaults
@@ -92,14 +96,23 @@ export class Forks {
     creation?: Creation,
   ): Promise<StartedSandbox> {
     const asked = withDefaults(input, this.#context.defaults)
-    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = asked
-    const { sandboxConfig } = checkpoint
+    const { given: ofEgress, rest } = takeEgress(asked)
+    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = rest
+    const { envs: savedEnvs, egress: savedEgress, ...sandboxConfig } = checkpoint.sandboxConfig
+    const ownEnvs = { ...clientEnvs(savedEnvs, savedEgress), ...envs }
+    const inherited = { egress: savedEgress, isForeign: checkpoint.orgId !== orgId, checkpointId: checkpoint.id }
+    const prepared = await prepareEgress(this.#context.egress, orgId, ofEgress, {
+      envs: ownEnvs,
+      isBuild: id?.startsWith('sb-build-') ?? false,
+      inherited,
+    })
     const volumes = await this.#resolveVolumes(orgId, checkpoint, mounts, id)
     const draft = newSandbox(orgId, {
       ...sandboxConfig,
       ...defined({ ...given, id }),
       volumes,
-      envs: { ...sandboxConfig.envs, ...envs },
+      envs: { ...prepared.envs, ...ownEnvs },
+      egress: prepared.egress,
       commandDefaults: withUser(sandboxConfig.commandDefaults, user),
       fromCheckpointId: checkpoint.id,
     })

@@ -54,6 +54,8 @@ export interface LifecycleContext {
   warmSandboxesMax?: number
   /** The weight of an organisation whose starts wait for memory of the host. Default: all weigh the same. */
   shareOf?: (orgId: string) => { weight: number }
+  /** Makes programs of a started sandbox trust what ends TLS for it. Default: nothing does. */
+  trust?: (guest: Guest, sandbox: Sandbox) => Promise<void>
   /** Of the host, in bytes. Default: that of this machine. */
   freeMemory?: () => number
 }
@@ -235,6 +237,8 @@ export class Lifecycle {
           // One that runs gives back what it has.
           const memoryMb = sandbox.status === 'running' ? 0 : sandbox.memoryMb
           await this.#starts.runPermitted({ orgId: sandbox.orgId, memoryMb }, () => work(specOf(sandbox)))
+          // Its disk may be that of a time before.
+          await this.#context.trust?.(this.#context.guest(sandboxId, sandbox.orgId), sandbox)
           this.ends.forget(sandboxId)
         } catch (error) {
           await this.ends.settleAfter(sandbox, error)

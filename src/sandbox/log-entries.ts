@@ -2,6 +2,7 @@ import type { LogCause, LogEntry } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import type { Checkpoint } from './checkpoint-records.ts'
 import type { Preview } from './preview.ts'
+import type { EgressEntry } from './ports/egress.ts'
 import { endOfLife, type Sandbox } from './sandbox.ts'
 import type { MountedVolume, Volume, VolumeAttachment, VolumeSnapshot } from './volume.ts'
 
@@ -69,6 +70,13 @@ function statusEntries(from: Sandbox['status'] | undefined, after: Sandbox, pare
 /** `url`: where the preview is; null once it is deleted. */
 export function previewEntry({ sandboxId, port }: Pick<Preview, 'sandboxId' | 'port'>, url: string | null): LogEntry {
   return { type: 'sandbox.preview_url.changed', subject: sandboxId, sandboxId, data: { port, url } }
+}
+
+/** A refusal of what a sandbox asked for outside. */
+export function egressDeniedEntry(entry: EgressEntry): LogEntry {
+  const { sandbox, host, address, port, protocol, method, path, rule, reason } = entry
+  const data = { port, protocol, ...defined({ host, address, method, path, rule, reason }) }
+  return { type: 'sandbox.egress.denied', subject: sandbox, sandboxId: sandbox, data }
 }
 
 /** The entries of a checkpoint whose status has just become what it is. */

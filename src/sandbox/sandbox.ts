@@ -1,6 +1,8 @@
 import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
+import type { EgressInput } from './egress/egress.ts'
+import type { SandboxEgress } from './egress/state.ts'
 import type { SandboxSpec } from './ports/runtime-driver.ts'
 import type { MountedVolume, VolumeMount } from './volume.ts'
 
@@ -92,6 +94,8 @@ export interface Sandbox {
   autoscaleMaxMb: number
   /** Whether nobody changes its sizes. */
   isScalingLocked: boolean
+  /** What it may reach and which secrets it uses. Absent: nothing of its own. */
+  egress?: SandboxEgress
   /** How often it was restored in place. After a restore its memory holds processes of the past. */
   restores: number
 }
@@ -117,7 +121,7 @@ export function withUser(defaults: CommandDefaults | undefined, user: string | u
   return user === undefined ? defaults : { ...defaults, user }
 }
 
-export interface CreateSandbox {
+export interface CreateSandbox extends EgressInput {
   /** An id allocated before (`newId('sb-')`), for callers that announce it before the boot. */
   id?: string
   name?: string
@@ -150,8 +154,15 @@ export interface StartedSandbox {
 }
 
 type NewSandbox = {
-  [Key in keyof Omit<CreateSandbox, 'previewAuth' | 'volumes' | 'user'>]: CreateSandbox[Key] | undefined
-} & { fromCheckpointId?: string; volumes?: MountedVolume[]; commandDefaults?: CommandDefaults | undefined }
+  [Key in keyof Omit<CreateSandbox, 'previewAuth' | 'volumes' | 'user' | keyof EgressInput>]:
+    | CreateSandbox[Key]
+    | undefined
+} & {
+  egress?: SandboxEgress | undefined
+  fromCheckpointId?: string
+  volumes?: MountedVolume[]
+  commandDefaults?: CommandDefaults | undefined
+}
 
 /** What a sandbox is started from, and its sizes, where nothing else is asked for. */
 export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskMb: 10_240 } as const

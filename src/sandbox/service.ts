@@ -9,6 +9,9 @@ import { type CacheService, Caches } from './cache.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { DiskQuota } from './disk-quota.ts'
+import { Egress, type EgressInput, type EgressOptions } from './egress/egress.ts'
+import { prepareEgress, takeEgress } from './egress/held.ts'
+import { EgressLog } from './egress/log.ts'
 import { Exec } from './exec.ts'
 import { FairShares, type OrganisationShare } from './fair-shares.ts'
 import { type FileService, Files } from './files.ts'
@@ -61,7 +64,9 @@ export interface WakeSandbox {
   memory?: boolean
 }
 
-export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk'> {
+export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk' | 'trust'> {
+  /** What holds the egress of sandboxes. Default: nothing does, and creations that ask for it are refused. */
+  egress?: Pick<EgressOptions, 'egressStore' | 'secrets'>
   previewDomain: PreviewDomain
   txtResolver: TxtResolver
   signingSecret: string
@@ -103,7 +108,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const patches = new Patches(store, limits, deps.bus)
   const quotaOf = deps.quotaOf ?? (() => quotaOfLimits(limits))
   const disk = new DiskQuota(store, (orgId) => quotaOf(orgId).diskMbMax)
-  const lifecycle = new Lifecycle({ ...deps, disk }, async (waking) => {
+  const egress = deps.egress && new Egress({ ...deps.egress, store, driver, guest, log })
+  const egressLog = deps.egress && new EgressLog({ ...deps.egress, store, log })
+  const trust = egress && ((inside: Guest, sandbox: Sandbox) => egress.trust(inside, sandbox))
+  const lifecycle = new Lifecycle({ ...deps, disk, ...defined({ trust }) }, async (waking) => {
     const found = await patches.listFor(waking)
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
@@ -118,6 +126,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     disk,
     lifecycle,
     patches,
+    egress,
     volumes,
     limits,
     log,
@@ -178,6 +187,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     inspection,
     usage,
     scaling: scaling as ScalingService,
+    /** Undefined where nothing holds egress; the log likewise. */
+    egress,
+    egressLog,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
@@ -201,6 +213,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       await autoscaled
       await checkpoints.close()
       await driver.close()
+      await egressLog?.close()
     },
 
     /** Deletes the records of sandboxes that stopped before, with what the driver may still have of them. */
@@ -224,7 +237,11 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       const shown = defined({ previewAuthToken: token })
       const made = await lifecycle.findMade(orgId, creation)
       if (made) return { sandbox: made, ...shown }
-      const draft = draftOf(orgId, input, deps, creation)
+      const { given, rest } = takeEgress(input)
+      const draft = draftOf(orgId, rest, deps, creation)
+      const prepared = await prepareEgress(egress, orgId, given, { envs: draft.envs, isBuild: isBuild(draft.id) })
+      draft.envs = { ...prepared.envs, ...draft.envs }
+      if (prepared.egress !== undefined) draft.egress = prepared.egress
       if (token !== undefined) draft.previewTokenHash = sha256(token)
       if (input.volumes) draft.volumes = await volumes.resolve(orgId, input.volumes, draft.id)
       const { user } = input
@@ -376,9 +393,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   }
 }
 
+/** Builds never get secrets. */
+function isBuild(id: string): boolean {
+  return id.startsWith('sb-build-')
+}
+
 function draftOf(
   orgId: string,
-  input: CreateSandbox,
+  input: Omit<CreateSandbox, keyof EgressInput>,
   { limits, defaultUser, defaults = {} }: Pick<SandboxServiceDeps, 'limits' | 'defaultUser' | 'defaults'>,
   creation?: Creation,
 ): Sandbox {

@@ -85,6 +85,7 @@ export class Wakes {
         })
       ends.forget(sandboxId)
       try {
+        await this.#context.trust?.(guest(sandboxId, sandbox.orgId), sandbox)
         await prepare(guest(sandboxId, sandbox.orgId), sandbox, signal)
         // It may have been suspended meanwhile.
         this.#context.assertActive?.(sandbox.orgId)

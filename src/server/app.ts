@@ -24,7 +24,14 @@ import { hostToolIn } from '../runtime/host-names.ts'
 import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { defaultImageLimits, Images, RegistryCredentials } from '../image/index.ts'
-import { assertDiskTakesData, createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
+import {
+  assertDiskTakesData,
+  createSandboxService,
+  defaultSandboxLimits,
+  type EgressEntry,
+  type EgressLog,
+  type StatedEgress,
+} from '../sandbox/index.ts'
 import { Keys, Operator, OrganisationReconciler, Organisations } from '../organisation/index.ts'
 import { Audit } from '../organisation/audit/index.ts'
 import { Budgets, Meter, UsageReports } from '../organisation/usage/index.ts'
@@ -45,6 +52,7 @@ import { missingHarness } from './harnesses.ts'
 import { retentionRules, startRetention } from './retention.ts'
 import { createTxtResolver } from './txt-resolver.ts'
 import { createPreviews, previewUrl } from './previews.ts'
+import { createSecrets } from './secrets.ts'
 import { startWebhooks } from './webhooks.ts'
 
 export interface App {
@@ -52,6 +60,12 @@ export interface App {
   freshKey: string | undefined
   /** Ends requests and closes everything; sandboxes run on. A repeat is harmless. */
   close(): Promise<void>
+}
+
+/** Filled in once sandboxes can be read. */
+interface HeldEgress {
+  of(sandboxId: string): Promise<StatedEgress>
+  log: Pick<EgressLog, 'add' | 'addDropped'> | undefined
 }
 
 export interface AppEvents {
@@ -110,6 +124,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     ...config.limits.sandbox,
     runningSandboxesMax: config.runningSandboxesMax,
   }
+  // The driver asks once sandboxes start, which it runs for.
+  const heldEgress: HeldEgress = { of: async () => ({ state: 'open' }), log: undefined }
   const { dataDir, imageDir, subnet, registries, leaveHostFirewall, lazyMemoryBytesMin } = config
   const { quarantineKeptMs, mayQuarantineMany } = config
   const driver = createOciDriver({
@@ -122,9 +138,16 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       writes: sandboxLimits.diskWritesPerSecondMax,
     },
     ...{ quarantineKeptMs, mayQuarantineMany },
+    egress: {
+      ...config.egress,
+      egressOf: (sandboxId) => heldEgress.of(sandboxId),
+      onEgressEntry: (entry) => heldEgress.log?.add(entry),
+      onEgressEntriesDropped: (dropped) => heldEgress.log?.addDropped(dropped),
+    },
     log: (message) => log.info(message),
     ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
   })
+  const secrets = createSecrets({ config, store, log })
   const audit = new Audit(store.audit, log)
   started.defer(() => audit.close())
   const meter = new Meter(store.usage, log)
@@ -144,6 +167,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       }),
     bus,
     log,
+    egress: { egressStore: store.egress, secrets },
     limits: sandboxLimits,
     warmSandboxesMax: config.warmSandboxesMax,
     previewDomain: {
@@ -165,9 +189,23 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     quotaOf: (orgId) => organisations.limitsOf(orgId),
     ...defined({ defaultUser: config.defaultUser }),
   })
+  const { egress, egressLog } = sandboxes
+  if (egress !== undefined) {
+    heldEgress.of = (sandboxId) => egress.egressOf(sandboxId)
+    heldEgress.log = egressLog
+    secrets.onChange((orgId, { storeName: name, isDefault }) => egress.refresh(orgId, { name, isDefault }))
+  }
   await sandboxes.start()
   started.defer(() => sandboxes.close())
-  started.use(await serveBackups({ dataDir: config.dataDir, store, backups: driver.backups, log }))
+  started.use(
+    await serveBackups({
+      dataDir: config.dataDir,
+      store,
+      backups: driver.backups,
+      holdKeys: () => secrets.holdKeys(),
+      log,
+    }),
+  )
 
   const registryCredentials = new RegistryCredentials({
     store: store.registryCredentials,
@@ -233,6 +271,13 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     },
     sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
     isActive: (orgId) => organisations.isActive(orgId),
+    ...(egress && {
+      egress: {
+        host: insideHost,
+        refusedBy: (sandboxId: string) => egress.gatewayRefusal(sandboxId, insideHost),
+        onEntry: (entry: EgressEntry) => egressLog?.add(entry),
+      },
+    }),
     warnSession: (sessionId, code, message) => sessions.warn(sessionId, code, message),
     allowList: config.gatewayAllowList,
     limits: { retryMs: config.modelRetryMs },
@@ -287,6 +332,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       keys,
       operator,
       webhooks,
+      secrets,
       audit,
       auditStore: store.audit,
       usage: new UsageReports(store.usage),
@@ -334,7 +380,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     routes,
   )
   started.defer(() => http.close(httpGraceMs))
-  started.use(startRetention(retentionRules({ sandboxes, images, sessions, webhooks, store, config }), log))
+  started.use(startRetention(retentionRules({ sandboxes, images, sessions, webhooks, secrets, store, config }), log))
 
   // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/server/auth.ts).
   const { apiKey, operatorKey } = config

@@ -7,6 +7,7 @@ import { defaultAuditLimits } from '../organisation/audit/index.ts'
 import { defaultHttpLimits } from '../http/server/config.ts'
 import { defaultImageLimits } from '../image/index.ts'
 import { defaultSandboxLimits } from '../sandbox/index.ts'
+import { defaultSecretLimits } from '../secret/index.ts'
 import { defaultSessionLimits } from '../session/index.ts'
 import { ConfigError, environment, readConfig } from './config.ts'
 import { defaultDatabaseLimits } from './cluster.ts'
@@ -264,9 +265,28 @@ test("rates of a cache that nobody gave are Anthropic's for its models, and neve
   assert.deepEqual(prices.get('openai/x'), { ...given, cacheReadPerMillion: 4, cacheWritePerMillion: 5 })
 })
 
+test('configuration: keys of secrets are read from hex and base64, and a fault shows none', () => {
+  const [hex, base64] = ['ab'.repeat(32), Buffer.alloc(32, 7).toString('base64')]
+  const { secretsKeys } = readConfig({ ATOLL_SECRETS_KEY: `${hex}, ${base64}` })
+  assert.deepEqual(
+    secretsKeys.map((key) => key.hex),
+    [hex, '07'.repeat(32)],
+  )
+  assert.deepEqual(readConfig({ ATOLL_SECRETS_KEY: '' }).secretsKeys, [])
+  for (const wrong of ['too-short', `${hex},`, hex.slice(2)])
+    assert.throws(
+      () => readConfig({ ATOLL_SECRETS_KEY: wrong }),
+      (error: Error) => {
+        assert.match(error.message, /ATOLL_SECRETS_KEY must be keys of 32 bytes/)
+        return !error.message.includes(wrong)
+      },
+    )
+})
+
 const defaults: Record<string, object> = {
   sandbox: defaultSandboxLimits,
   image: defaultImageLimits,
+  secret: defaultSecretLimits,
   session: defaultSessionLimits,
   events: defaultLogLimits,
   audit: defaultAuditLimits,
@@ -278,6 +298,7 @@ test('limits: they are read by group, and the others keep their defaults', () =>
   const given = { sandbox: { memoryMbMax: 8192 }, http: { uploadBytesMax: 1_000_000 } }
   assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, {
     image: {},
+    secret: {},
     session: {},
     events: {},
     audit: {},
@@ -288,6 +309,7 @@ test('limits: they are read by group, and the others keep their defaults', () =>
   assert.deepEqual(readConfig({}).limits, {
     sandbox: {},
     image: {},
+    secret: {},
     session: {},
     events: {},
     http: {},

@@ -7,6 +7,7 @@ import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
 import { defaultSandboxLimits, userPattern } from '../sandbox/index.ts'
+import { readKeys } from '../secret/index.ts'
 import { readTargets } from '../webhook/index.ts'
 import { readLimits } from './limits.ts'
 import { readUsagePrices } from './usage-prices.ts'
@@ -42,6 +43,10 @@ const parsed = <Value>(read: (given: string) => Value | undefined, rule: string,
       .transform((value, context) => read(value) ?? refuse(context, rule)),
   )
 
+function parsedKeys() {
+  return z.string().transform((given, context) => readKeys(given.split(',')) ?? refuse(context, secretsKeyRule))
+}
+
 const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
 const hostListPattern = /^[a-z0-9.-]+(\s*,\s*[a-z0-9.-]+)*$/i
 // An invalid URL has an issue already.
@@ -49,6 +54,7 @@ const isPreviewUrl = (url: string) => !URL.canParse(url) || new URL(url).hostnam
 const modelRule = 'must be "demo" or provider/model with provider anthropic or openai'
 const dnsServersRule =
   'must be at most 3 IP addresses with commas between, each with or without a port (IPv6 in brackets then)'
+const secretsKeyRule = 'must be keys of 32 bytes each, in hex or base64, with commas between'
 const webhookTargetsRule = 'must be addresses, CIDR blocks, hosts and host:port with commas between'
 const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'
 
@@ -77,6 +83,10 @@ export const environment = z.object({
   ATOLL_RUNTIME: unlessEmpty(z.enum(Object.keys(ociRuntimes) as OciRuntimeName[]).default('runc')),
   ATOLL_REGION: matching(/^[a-z0-9-]{1,32}$/, 'must be a short code', 'local'),
   ATOLL_SUBNET: unlessEmpty(z.string().superRefine(checkSubnet).default('10.200.0.0/16')),
+  ATOLL_EGRESS_RESOLVERS: parsed(readDnsServers, dnsServersRule, ''),
+  ATOLL_EGRESS_ROOTS: unlessEmpty(absolutePath.optional()),
+  ATOLL_EGRESS_PRIVATE_NETWORKS: parsed(readNetworks, 'must be IPv4 blocks with commas between', ''),
+  ATOLL_EGRESS_UPSTREAM: parsed(readUpstreamProxy, 'must be http://[user:password@]host:port or socks5://…', ''),
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
   ATOLL_DEFAULT_USER: unlessEmpty(
     z.string().regex(userPattern, 'must be the name or id of a user, and a group behind a colon if wanted').optional(),
@@ -96,6 +106,7 @@ export const environment = z.object({
   ATOLL_MODEL_RETRY_SECONDS: wholeNumber(60),
   ATOLL_GATEWAY_ALLOW: text,
   ATOLL_SIGNING_SECRET: secret(32),
+  ATOLL_SECRETS_KEY: unlessEmpty(parsedKeys().optional()),
   ATOLL_LOG_LEVEL: unlessEmpty(z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
   ATOLL_MODEL: unlessEmpty(z.string().regex(modelPattern, modelRule).optional()),
   ATOLL_MODELS: text,
@@ -170,6 +181,19 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     registries,
     /** Images of the operator that all organisations may name. */
     definitionsDir: given.ATOLL_IMAGE_DEFINITIONS ?? `${given.ATOLL_DATA_DIR}/definitions`,
+    /** What holds the egress of sandboxes. */
+    egress: {
+      /** Empty: the name servers of the machine. */
+      resolvers: given.ATOLL_EGRESS_RESOLVERS.map(withPort),
+      /** Private networks that an allow rule may open. */
+      privateNetworks: given.ATOLL_EGRESS_PRIVATE_NETWORKS,
+      ...defined({
+        /** A file of certificates that count beside those of the machine. */
+        extraRootsFile: given.ATOLL_EGRESS_ROOTS,
+        /** The proxy through which all of it leaves. */
+        upstream: given.ATOLL_EGRESS_UPSTREAM || undefined,
+      }),
+    },
     leaveHostFirewall: given.ATOLL_HOST_FIREWALL === 'leave',
     /** 0: the driver chooses a size for the disk. */
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
@@ -188,6 +212,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     logLevel: given.ATOLL_LOG_LEVEL,
     /** Where webhooks may go beside public addresses; see `readTargets`. */
     webhookTargets: given.ATOLL_WEBHOOK_TARGETS,
+    /** Seal what is stored of secrets, the first of them; empty: the keys of the data directory do. */
+    secretsKeys: given.ATOLL_SECRETS_KEY ?? [],
     /** `provider/model` or `demo`. */
     model,
     /** The models of the sessions; `model` is among them. */
@@ -226,6 +252,33 @@ function readDnsServers(value: string): string[] | undefined {
     return isAddress && Number(port) >= 1 && Number(port) <= 65_535
   }
   return servers.length <= dnsServersMax && servers.every(isServer) ? servers : undefined
+}
+
+/** `address:port` of a checked name server. */
+function withPort(server: string): string {
+  if (isIP(server) === 6) return `[${server}]:53`
+  return isIP(server) === 4 || server.endsWith(']') ? `${server}:53` : server
+}
+
+const networksMax = 64
+
+function readNetworks(value: string): string[] | undefined {
+  if (value.trim() === '') return []
+  const networks = value.split(',').map((network) => network.trim())
+  const isNetwork = (network: string) => {
+    const [address = '', prefix = '', ...rest] = network.split('/')
+    return isIP(address) === 4 && rest.length === 0 && /^\d{1,2}$/.test(prefix) && Number(prefix) <= 32
+  }
+  return networks.length <= networksMax && networks.every(isNetwork) ? networks : undefined
+}
+
+/** The URL as it was given; its password is never shown. */
+function readUpstreamProxy(value: string): string | undefined {
+  if (value.trim() === '') return ''
+  const url = URL.canParse(value) ? new URL(value) : undefined
+  const isProxy =
+    url !== undefined && ['http:', 'socks5:'].includes(url.protocol) && url.hostname !== '' && url.pathname.length <= 1
+  return isProxy && url.search === '' && url.hash === '' ? value.trim() : undefined
 }
 
 function readTrustProxy(value: string): boolean | string[] | undefined {

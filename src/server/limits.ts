@@ -4,6 +4,7 @@ import { organisationLimitBounds } from '../organisation/index.ts'
 import type { LogLimits } from '../events/index.ts'
 import type { HttpLimits } from '../http/server/config.ts'
 import type { ImageLimits } from '../image/index.ts'
+import type { SecretLimits } from '../secret/index.ts'
 import type { SandboxLimits } from '../sandbox/index.ts'
 import type { SessionLimits } from '../session/index.ts'
 import type { DatabaseLimits } from './cluster.ts'
@@ -65,6 +66,13 @@ export const limitBounds = {
     contextsMax: [1, 10_000],
     contextsBytesMax: [mib, 64 * tib],
   },
+  secret: {
+    storesMax: [1, 10_000],
+    secretsPerStoreMax: [1, 1000],
+    valueBytesMax: [64, 512 * kib],
+    hostsMax: [1, 1000],
+    egressHostsMax: [1, 1000],
+  },
   session: {
     messageBytesMax: [kib, 512 * kib],
     systemPromptBytesMax: [kib, mib],
@@ -119,6 +127,7 @@ export const limitBounds = {
   /** Limits with a variable of their own are not here. */
   sandbox: Record<Exclude<keyof SandboxLimits, 'runningSandboxesMax'>, Bounds>
   image: Record<keyof ImageLimits, Bounds>
+  secret: Record<keyof SecretLimits, Bounds>
   session: Record<keyof SessionLimits, Bounds>
   events: Record<keyof LogLimits, Bounds>
   http: Record<Exclude<keyof HttpLimits, 'requestsPerSecond'>, Bounds>
@@ -129,6 +138,7 @@ export const limitBounds = {
 const limits = z.strictObject({
   sandbox: shape(limitBounds.sandbox).default({}),
   image: shape(limitBounds.image).default({}),
+  secret: shape(limitBounds.secret).default({}),
   session: shape(limitBounds.session).default({}),
   events: shape(limitBounds.events).default({}),
   http: shape(limitBounds.http).default({}),
@@ -138,7 +148,7 @@ const limits = z.strictObject({
   organisation: shape(organisationLimitBounds).default({}),
 })
 
-/** `ATOLL_LIMITS`: a JSON object of the eight groups, each from limit to number. */
+/** `ATOLL_LIMITS`: a JSON object of the nine groups, each from limit to number. */
 export function readLimits(text: string, faults: string[]): z.output<typeof limits> {
   return readJson('ATOLL_LIMITS', text, limits, faults) ?? limits.parse({})
 }

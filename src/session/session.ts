@@ -1,4 +1,4 @@
-import type { VolumeMount } from '../sandbox/index.ts'
+import type { PolicyInput, VolumeMount } from '../sandbox/index.ts'
 import type { ErrorCode } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { costNanoUsd, usd, type ModelPrice } from '../lib/model-price.ts'
@@ -101,6 +101,10 @@ export interface AgentConfig {
   envs: Record<string, string>
   /** Of its sandbox, in place of those of a checkpoint. */
   volumes?: readonly VolumeMount[]
+  /** Name of the secret store of its sandbox. */
+  secretStore?: string
+  /** What its sandbox may reach. */
+  egress?: PolicyInput
 }
 
 export type MessageRole = 'user' | 'assistant' | 'system'

@@ -22,6 +22,8 @@ const conflicts: Record<string, string> = {
   volume_snapshots_name: 'the volume has a snapshot with this name already',
   volume_attachments_pkey: 'the sandbox has this volume already',
   volume_attachments_writer: 'another sandbox writes this volume',
+  secret_stores_name: 'the organisation has a secret store with this name already',
+  secrets_name: 'the store has a secret with this name already',
   sessions_pkey: 'a session with this id exists already',
   sessions_name: 'name is that of another session',
   sessions_gateway_token: 'a session with this gateway token exists already',
@@ -30,7 +32,9 @@ const conflicts: Record<string, string> = {
 }
 
 /** Constraints on a field of the request, which the error names. */
-const fieldOf: Record<string, string> = { sandboxes_name: 'name', sessions_name: 'name', checkpoints_name: 'name' }
+const fieldOf: Record<string, string> = {
+  ...{ sandboxes_name: 'name', sessions_name: 'name', checkpoints_name: 'name', secret_stores_name: 'name' },
+}
 
 /** Node's codes of network failures of `pg`. */
 const unreachable = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOTFOUND', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENOENT'])

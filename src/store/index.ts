@@ -10,9 +10,11 @@ import { type Log, silentLog } from '../lib/log.ts'
 import type { EventLog } from '../events/index.ts'
 import type { ImageStore, RegistryCredentialStore } from '../image/index.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
+import type { EgressStore } from '../sandbox/ports/egress-store.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import type { AuditStore } from '../organisation/audit/index.ts'
 import type { UsageStore } from '../organisation/usage/index.ts'
+import type { SecretStorePort } from '../secret/index.ts'
 import type { WebhookStore } from '../webhook/index.ts'
 import type { SessionStore } from '../session/store.ts'
 import { closeTimeoutMs, type LockState } from './lock.ts'
@@ -25,6 +27,7 @@ import {
   type StoreLimits,
 } from './connection.ts'
 import { isDamage, rethrowTranslated } from './errors.ts'
+import { egressStore } from './egress.ts'
 import { eventLog, LogWriter } from './event-log.ts'
 import { idempotencyStore, type IdempotencyStore } from './idempotency.ts'
 import { imageStore } from './images.ts'
@@ -34,6 +37,7 @@ import { organisationStore } from './organisations.ts'
 import { registryCredentialStore } from './registry-credentials.ts'
 import { sandboxStore } from './sandboxes.ts'
 import type { Database } from './schema.ts'
+import { secretStorePort } from './secrets.ts'
 import { sessionStore } from './sessions.ts'
 import { auditStore } from './audit.ts'
 import { usageStore } from './usage.ts'
@@ -53,6 +57,8 @@ export interface Store extends AsyncDisposable {
   images: ImageStore
   registryCredentials: RegistryCredentialStore
   organisations: OrganisationStore
+  egress: EgressStore
+  secrets: SecretStorePort
   webhooks: WebhookStore
   usage: UsageStore
   audit: AuditStore
@@ -176,6 +182,8 @@ function storeOn(
     organisations: calls.guard('organisations', organisationStore(db, writer)),
     audit: calls.guard('audit', auditStore(db, writer)),
     usage: calls.guard('usage', usageStore(db, writer)),
+    egress: calls.guard('egress', egressStore(db, writer)),
+    secrets: calls.guard('secrets', secretStorePort(db)),
     webhooks: calls.guard('webhooks', webhookStore(db, writer, queue)),
     idempotency: calls.guard('idempotency', idempotencyStore(db)),
     events: calls.guard('events', eventLog(db)),

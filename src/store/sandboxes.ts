@@ -73,7 +73,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
       return new Map(rows.map((row) => [row.id, row.name]))
     },
 
-    async insertSandbox({ image, envs, metadata, tags, volumes, commandDefaults, reasonMessage, ...rest }) {
+    async insertSandbox({ image, envs, metadata, tags, volumes, commandDefaults, egress, reasonMessage, ...rest }) {
       const values = {
         ...rest,
         hostId: ownHost,
@@ -84,6 +84,7 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
         tags: strictJson(tags, 'tags'),
         volumes: strictJson(volumes, 'volumes'),
         commandDefaults: commandDefaults === undefined ? null : lenientJson(commandDefaults),
+        egress: egress === undefined ? null : strictJson(egress, 'egress'),
         reasonMessage: reasonMessage === undefined ? null : lenient(reasonMessage),
       }
       const entries = sandboxEntries(undefined, { ...rest, image, envs, metadata, tags, volumes }, whoActs())
@@ -309,6 +310,7 @@ function changed(change: SandboxChange): Updateable<SandboxTable> {
   for (const key of ['envs', 'metadata', 'tags'] as const) {
     if (key in change) columns[key] = strictJson(change[key] ?? {}, key)
   }
+  if (change.egress !== undefined) columns['egress'] = strictJson(change.egress, 'egress')
   if (change.reasonMessage !== undefined) columns['reasonMessage'] = lenient(change.reasonMessage)
   return columns
 }

@@ -7,8 +7,11 @@ import type { ApiKey, Organisation } from '../organisation/index.ts'
 import type { Image, ImageLayer, RegistryCredential } from '../image/index.ts'
 import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint-records.ts'
 import type { Patch } from '../sandbox/patch.ts'
+import type { EgressPolicy } from '../sandbox/egress/policy.ts'
+import type { EgressEntry } from '../sandbox/ports/egress.ts'
 import type { Preview } from '../sandbox/preview.ts'
 import type { Sandbox } from '../sandbox/sandbox.ts'
+import type { SealedSecret, Store as SecretStore } from '../secret/index.ts'
 import type { Volume, VolumeAttachment, VolumeSnapshot } from '../sandbox/volume.ts'
 import type { Attempt, Message as WebhookMessage, SealedDestination } from '../webhook/index.ts'
 import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
@@ -53,6 +56,10 @@ export interface Database {
   events: EventTable
   auditEntries: AuditEntryTable
   auditHeads: AuditHead & { orgId: string; toldNumber: Generated<number> }
+  secretStores: SecretStoreTable
+  secrets: SecretTable
+  egressAuthorities: { id: string; orgId: string; certificate: string; sealedKey: string; createdAt: Generated<Date> }
+  egressLog: { orgId: string; sandboxId: string; number: number; at: Date; entry: Json<EgressEntry> }
   webhookDestinations: DestinationTable
   webhookCursors: { orgId: string; number: number }
   webhookMessages: WebhookMessageTable
@@ -66,6 +73,18 @@ type Row<Fields> = {
 
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
+
+/** `sandboxId`: the id of a hidden store, which has the secrets of one creation. */
+export interface SecretStoreTable extends Omit<SecretStore, 'egressAllowlist'> {
+  egressAllowlist: Json<SecretStore['egressAllowlist']>
+  sandboxId: ColumnType<string | null, string | undefined, never>
+}
+
+export interface SecretTable extends Omit<Row<SealedSecret>, 'allowedHosts' | 'places' | 'sign'> {
+  allowedHosts: Json<SealedSecret['allowedHosts']>
+  places: Json<SealedSecret['places']>
+  sign: ColumnType<NonNullable<SealedSecret['sign']> | null, string | null, string | null>
+}
 
 export interface AuditEntryTable extends Omit<ChainedEntry, 'ts' | 'subject'> {
   ts: Date
@@ -83,7 +102,10 @@ interface WebhookMessageTable extends Omit<Row<WebhookMessage>, 'attempts' | 'cr
   createdAt: Generated<Date>
 }
 
-interface OrganisationTable extends Omit<Row<Organisation>, 'limits' | 'isDefault' | 'createdAt'> {
+type EgressColumn = ColumnType<EgressPolicy | null, string | null | undefined, string | null>
+
+interface OrganisationTable extends Omit<Row<Organisation>, 'limits' | 'isDefault' | 'createdAt' | 'egress'> {
+  egress: EgressColumn
   limits: ColumnType<Organisation['limits'], string | undefined, string>
   isDefault: Generated<boolean>
   createdAt: Generated<Date>
@@ -94,7 +116,11 @@ interface ApiKeyTable extends Omit<Row<ApiKey>, 'name' | 'isDefault'> {
   isDefault: Generated<boolean>
 }
 
-export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags' | 'volumes' | 'commandDefaults'> {
+export interface SandboxTable extends Omit<
+  Row<Sandbox>,
+  'envs' | 'metadata' | 'tags' | 'volumes' | 'commandDefaults' | 'egress'
+> {
+  egress: ColumnType<Sandbox['egress'] | null, string | null | undefined, string | null>
   commandDefaults: ColumnType<Sandbox['commandDefaults'] | null, string | null | undefined, string | null>
   volumes: Json<Sandbox['volumes']>
   envs: Json<Sandbox['envs']>
@@ -110,7 +136,11 @@ export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig' |
   lastPatchSequence: Generated<number>
 }
 
-export interface ImageTable extends Omit<Row<Image>, 'manifest' | 'failure' | 'oci' | 'config' | 'sizeBytes'> {
+export interface ImageTable extends Omit<
+  Row<Image>,
+  'manifest' | 'failure' | 'oci' | 'config' | 'egress' | 'sizeBytes'
+> {
+  egress: EgressColumn
   config: ColumnType<Image['config'] | null, string | null | undefined, string | null>
   oci: ColumnType<Image['oci'] | null, string | null | undefined, string | null>
   manifest: Json<Image['manifest']>

@@ -192,7 +192,7 @@ test('checkpoint: patches of nothing, without a script, too large, or of a stran
   }
   assert.equal((await api.post('/api/sandboxes/from-checkpoint/cp-unknown00000', {})).status, 404)
   const secret = await api.post(`/api/sandboxes/from-checkpoint/${id}`, { secretStore: 'mine' })
-  assert.deepEqual([secret.status, secret.body.code], [501, 'not_implemented'])
+  assert.deepEqual([secret.status, secret.body.code, secret.body.field], [400, 'invalid_request', 'secretStore'])
 })
 
 test('checkpoint: all of the organisation are listed, with what makes use of them, and are read, changed and deleted by id', async () => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash, createHmac } from 'node:crypto'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { routes } from '../../src/http/routes/index.ts'
@@ -14,6 +15,19 @@ const world = useWorld({ publicUrl: 'https://api.test' })
 function keyed(key: string): { headers: Record<string, string> } {
   return { headers: { 'idempotency-key': key } }
 }
+
+/** Of a request with the key of the world. */
+function storedHash(key: string, request: string): string {
+  const sealing = createHash('sha256').update(`atoll idempotency\n${key}\n${world.api.key}`).digest()
+  return createHmac('sha256', sealing).update(sha256(request)).digest('hex')
+}
+
+test('idempotency: a hash that is kept tells nothing of a body that is easy to guess', async () => {
+  await world.api.post('/api/sandboxes', { metadata: { pin: '1234' } }, keyed('guess'))
+  const plain = sha256('POST /api/sandboxes\n{"metadata":{"pin":"1234"}}')
+  const kept = await world.store.idempotency.begin({ orgId: world.orgId, key: 'guess', seed: '' }, plain, new Date())
+  assert.equal(kept.state, 'conflict')
+})
 
 test('idempotency: the same key and body replay the first answer, tokens included; another body is a conflict', async () => {
   const { api } = world
@@ -32,7 +46,7 @@ test('idempotency: the same key and body replay the first answer, tokens include
 
 test('idempotency: what is kept of an answer cannot be read from the database', async () => {
   const { body } = await world.api.post('/api/sandboxes', { previewAuth: {} }, keyed('secret'))
-  const hash = sha256('POST /api/sandboxes\n{"previewAuth":{}}')
+  const hash = storedHash('secret', 'POST /api/sandboxes\n{"previewAuth":{}}')
   const kept = await world.store.idempotency.begin({ orgId: world.orgId, key: 'secret', seed: '' }, hash, new Date())
   assert.equal(kept.state, 'done')
   const text = kept.state === 'done' ? kept.body : ''
@@ -48,7 +62,7 @@ test('idempotency: a large session is not kept as an answer: a repeat gets it as
   const { messages } = sessions.kept.get(id)!
   const send = () => api.post(`/v1/sessions/${id}/messages`, { message: 'hello', user_id: 'u' }, keyed('large'))
   const kept = async () => {
-    const hash = sha256(`POST /v1/sessions/${id}/messages\n{"message":"hello","user_id":"u"}`)
+    const hash = storedHash('large', `POST /v1/sessions/${id}/messages\n{"message":"hello","user_id":"u"}`)
     const state = await world.store.idempotency.begin({ orgId: world.orgId, key: 'large', seed: '' }, hash, new Date())
     return state.state === 'done' ? state.body.length : undefined
   }
@@ -197,6 +211,7 @@ async function creations(): Promise<{
     ['/v1/sessions/:sessionId/tokens', `/v1/sessions/${session}/tokens`, { scope: 'read', ...byUser }],
     ['/api/keys', '/api/keys', { name: 'ci' }],
     ['/api/webhooks', '/api/webhooks', { url: 'https://example.com/hook' }],
+    ['/api/secret-stores', '/api/secret-stores', { name: `store-${id}` }],
     ['/api/orgs', '/api/orgs', { name: `Team ${id}` }],
     ['/api/orgs/:orgId/keys', `/api/orgs/${world.orgId}/keys`, { name: 'ci' }],
   ]
@@ -211,6 +226,7 @@ async function creations(): Promise<{
     (await api.get('/api/volumes')).body.length,
     (await api.get('/api/keys')).body.length,
     (await api.get('/api/webhooks')).body.data.length,
+    (await api.get('/api/secret-stores')).body.length,
     (await api.get('/api/orgs', { key: operatorKey })).body.length,
     (await api.get(`/api/volumes/w-${id}/snapshots`)).body.length,
     sessions.kept.size,

@@ -211,3 +211,27 @@ test('garbage: is refused, and the next request is served', async (t) => {
   assert.equal((await fetch(`${world.origin}/mcp`, { method: 'POST', body: '{}' })).status, 401)
   assert.ok((await (await connect(t)).listTools()).tools.length > 0)
 })
+
+test('tools: secrets are listed, bounded and deleted, and none takes or shows a value', async (t) => {
+  const client = await connect(t, { tools: 'secret_*' })
+  const { tools } = await client.listTools()
+  assert.equal(tools.length, 4)
+  assert.ok(!JSON.stringify(tools.map(({ inputSchema }) => inputSchema)).includes('"value"'))
+  await call(client, 'secret_store_create', { store: 'of-a-model', egress_allowlist: ['a.example'] })
+  const { body: stores } = await world.api.get('/api/secret-stores')
+  await world.api.put(`/api/secret-stores/${stores[0].id}/secrets/TOKEN`, {
+    value: 'the-value',
+    allowedHosts: ['a.example'],
+  })
+  const listed = await call(client, 'secret_list', {})
+  assert.deepEqual(listed['stores'], [
+    {
+      ...{ store: 'of-a-model', is_default: false, egress_allowlist: ['a.example'] },
+      secrets: [{ name: 'TOKEN', allowed_hosts: ['a.example'] }],
+    },
+  ])
+  const allowed = await call(client, 'secret_store_allow', { store: 'of-a-model', egress_allowlist: ['*.b.example'] })
+  assert.deepEqual(allowed['egress_allowlist'], ['*.b.example'])
+  assert.deepEqual(await call(client, 'secret_delete', { store: 'of-a-model', name: 'TOKEN' }), { deleted: 'TOKEN' })
+  assert.match(await refusal(client, 'secret_delete', { store: 'none', name: 'TOKEN' }), /no secret store is named/)
+})

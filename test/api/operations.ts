@@ -206,6 +206,11 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
     if (id === 'forkSession') kept.session.activity = 'idle'
     if (id === 'restartSession') kept.session.activity = 'failed'
   },
+  async storeId(made) {
+    const { id } = await made.post('/api/secret-stores', { name: 'production' })
+    made.ids.set(ids.secretStore, id)
+    await made.api.put(`/api/secret-stores/${id}/secrets/OPENAI_API_KEY`, { value: 'sk-the-value' })
+  },
   async name(made, { path, id }) {
     if (path.startsWith('/api/volumes')) await made.post('/api/volumes', { name: 'tools' })
     else if (!id.startsWith('import') && (await made.api.get('/api/images/tools')).status === 404)

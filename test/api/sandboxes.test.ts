@@ -149,22 +149,24 @@ test('sandbox: wrong types and values name their field', async () => {
   assert.equal((await world.api.post('/api/sandboxes', { templateID: 'none-such' })).status, 404)
 })
 
-test('sandbox: fields that are not built answer 501 unless they are empty', async () => {
+test('sandbox: fields of a client that has nothing to say are empty, and a secret store is one that there is', async () => {
   const id = await world.sandbox({
     image: null,
     snapshot: '',
     webhooks: [],
-    secretStore: '',
+    secrets: {},
+    egressAllowlist: [],
   })
   assert.match(id, /^sb-/)
-  const { status, body } = await world.api.post('/api/sandboxes', { secretStore: ['x'] })
-  assert.deepEqual([status, body.code, body.field], [501, 'not_implemented', 'secretStore'])
+  for (const secretStore of [['x'], 'none-such']) {
+    const { status, body } = await world.api.post('/api/sandboxes', { secretStore })
+    assert.deepEqual([status, body.code, body.field], [400, 'invalid_request', 'secretStore'])
+  }
 })
 
 test('sandbox: endpoints that are not built answer 501', async () => {
   const { api } = world
   const calls: [string, string][] = [
-    ['GET', '/api/sandboxes/sb-x/allowed-hosts'],
     ['GET', '/api/sandboxes/sb-x/mounts'],
     ['POST', '/api/sandboxes/sb-x/agent'],
   ]

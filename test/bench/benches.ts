@@ -4,6 +4,7 @@ import { buildsBench } from './builds.ts'
 import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { cliStartBench } from './cli-start.ts'
+import { egressBench } from './egress.ts'
 import { growthBench } from './growth.ts'
 import { crowdBench } from './crowd.ts'
 import { httpBench } from './http.ts'
@@ -39,6 +40,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   tenants: tenantsBench,
   webhooks: webhooksBench,
   crowd: crowdBench,
+  egress: egressBench,
 }
 
 /** Starts the server on the default paths, once for all benches. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { opencomputer } from '@computesdk/opencomputer'
-import { Sandbox, ScalingLockedError, Tags, Usage } from '@opencomputer/sdk'
+import { Sandbox, ScalingLockedError, SecretStore, Tags, Usage } from '@opencomputer/sdk'
 import { askPreview, askPreviewUntil } from './preview.ts'
 import { AtollServer } from './server.ts'
 
@@ -172,13 +172,26 @@ test('usage is read by sandbox, by tag and minute by minute', async () => {
 
 test('what is not built answers 501, and never something else', async () => {
   const sandbox = await Sandbox.create(connection)
-  const calls = [
-    () => sandbox.getAllowedHosts(),
-    () => sandbox.mounts.list(),
-    () => Sandbox.create({ ...connection, secretStore: 'some-store' }),
-  ]
-  for (const call of calls) await assert.rejects(call(), /501|not_implemented/)
+  await assert.rejects(sandbox.mounts.list(), /501|not_implemented/)
   await sandbox.kill()
+})
+
+test('a secret store is named by creations and forks, and its hosts are told', async () => {
+  const store = await SecretStore.create({ ...connection, name: 'reef', egressAllowlist: ['api.example.com'] })
+  await SecretStore.setSecret(store.id, 'API_KEY', 'the-value', { ...connection, allowedHosts: ['api.example.com'] })
+  await assert.rejects(Sandbox.create({ ...connection, secretStore: 'none-such' }), /400|invalid_request/)
+  const sandbox = await Sandbox.create({ ...connection, secretStore: 'reef' })
+  const seen = await sandbox.exec.run('echo "$API_KEY"')
+  assert.match(seen.stdout, /^osb_sealed_[0-9a-f]{32}\n$/)
+  const hosts = await sandbox.getAllowedHosts()
+  assert.deepEqual(
+    [hosts.secretStore, hosts.egressAllowlist, hosts.perSecretAllowedHosts],
+    ['reef', ['api.example.com'], { API_KEY: ['api.example.com'] }],
+  )
+  const plain = await Sandbox.create(connection)
+  assert.deepEqual((await plain.getAllowedHosts()).egressAllowlist, [])
+  for (const one of [sandbox, plain]) await one.kill()
+  await SecretStore.delete(store.id, connection)
 })
 
 test('the ComputeSDK adapter, unchanged, does all that it offers', async () => {

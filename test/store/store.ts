@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { after, suite, test } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
 import { checkpointTests } from './checkpoints.ts'
+import { egressTests } from './egress.ts'
 import { eventTests } from './events.ts'
 import { imageTests } from './images.ts'
 import { idempotencyTests } from './idempotency.ts'
@@ -12,6 +13,7 @@ import { organisationTests } from './organisations.ts'
 import { previewTests } from './previews.ts'
 import { usageTests } from './usage.ts'
 import { volumeTests } from './volumes.ts'
+import { secretTests } from './secrets.ts'
 import { sandboxTests } from './sandboxes.ts'
 import { sessionCommitTests } from './session-commits.ts'
 import { sessionTests } from './sessions.ts'
@@ -25,6 +27,8 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
     organisationTests(store)
     usageTests(store)
     auditTests(store)
+    secretTests(store)
+    egressTests(store)
     sandboxStoreTests(store)
     imageTests(store)
     sessionTests(store)

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../src/errors.ts'
 import type { Alignment, CheckpointKind, RuntimeDriver, SandboxSpec } from '../../src/sandbox/index.ts'
 import { connectLocally, GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { FakeEgress } from './fake-egress.ts'
 import { TestDriver } from './test-driver.ts'
 
 /**
@@ -11,6 +12,7 @@ import { TestDriver } from './test-driver.ts'
 export class GuestMachines extends TestDriver implements RuntimeDriver {
   readonly name = 'guest-process'
   readonly machines = new Map<string, GuestProcess>()
+  readonly egress = new FakeEgress()
 
   async close(): Promise<void> {
     await Promise.all([...this.machines.values()].map((machine) => machine[Symbol.asyncDispose]()))

@@ -20,7 +20,7 @@ export interface LogLine {
 
 interface SandboxServiceOptions extends Pick<
   SandboxServiceDeps,
-  'store' | 'driver' | 'guest' | 'assertActive' | 'quotaOf'
+  'store' | 'driver' | 'guest' | 'assertActive' | 'quotaOf' | 'egress'
 > {
   /** Default: one of its own. */
   bus?: EventBus
@@ -32,20 +32,34 @@ interface SandboxServiceOptions extends Pick<
   warmSandboxesMax?: number
   cacheMb?: number
   defaults?: SandboxDefaults | undefined
+  /** Default: lines of its own. */
+  lines?: LogLines
+}
+
+interface LogLines {
+  log: Log
+  logs: LogLine[]
+  /** Messages alone, by level. */
+  messages: Record<keyof Log, string[]>
+}
+
+/** A log and what it was told. */
+export function makeLogLines(): LogLines {
+  const logs: LogLine[] = []
+  const messages: LogLines['messages'] = { debug: [], info: [], warn: [], error: [] }
+  const write = (level: keyof Log) => (facts: object, message: string) => {
+    logs.push({ level, facts, message })
+    messages[level].push(message)
+  }
+  const log: Log = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  return { log, logs, messages }
 }
 
 /** The real sandbox service on a bus, a log and a DNS of its own. */
 export function makeSandboxService(options: SandboxServiceOptions) {
   const { store, driver, guest, limits, previewDomain, warmSandboxesMax = 0 } = options
   const { bus = createInProcessBus() } = options
-  const logs: LogLine[] = []
-  /** Messages alone, by level. */
-  const messages: Record<keyof Log, string[]> = { debug: [], info: [], warn: [], error: [] }
-  const write = (level: keyof Log) => (facts: object, message: string) => {
-    logs.push({ level, facts, message })
-    messages[level].push(message)
-  }
-  const log: Log = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  const { log, logs, messages } = options.lines ?? makeLogLines()
   const records = options.records ?? new FakeTxtRecords()
   const service = createSandboxService({
     store,
@@ -65,7 +79,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
       ...previewDomain,
     },
     txtResolver: records,
-    ...defined({ assertActive: options.assertActive, quotaOf: options.quotaOf }),
+    ...defined({ assertActive: options.assertActive, quotaOf: options.quotaOf, egress: options.egress }),
     signingSecret: options.signingSecret ?? randomBytes(32).toString('hex'),
   })
   return { service, bus, log, logs, messages, records }

@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { Audit } from '../../src/organisation/audit/index.ts'
 import { noPrices, UsageReports } from '../../src/organisation/usage/index.ts'
 import { noTargets, readTargets, Webhooks } from '../../src/webhook/index.ts'
+import { KeyFile, keyFileName, KeyRing, type SecretLimits, Secrets } from '../../src/secret/index.ts'
 import { logEventTypes } from '../../src/protocol/log-events.ts'
 import {
   Keys,
@@ -39,7 +40,7 @@ import { ApiClient } from './api-client.ts'
 import { FakeSessions } from './fake-sessions.ts'
 import type { FakeTxtRecords } from './fake-txt-records.ts'
 import { GuestMachines } from './guest-machines.ts'
-import { type LogLine, makeOrganisation, makeSandboxService, previewHost } from './sandbox-service.ts'
+import { makeLogLines, type LogLine, makeOrganisation, makeSandboxService, previewHost } from './sandbox-service.ts'
 
 /** Of the operator of each world. */
 export const operatorKey = 'atoll_op_of-the-tests-000000'
@@ -52,6 +53,7 @@ export interface WorldOptions {
   imageLimits?: Partial<ImageLimits>
   /** Of organisations for which the operator has set none. */
   organisationLimits?: Partial<OrganisationLimits>
+  secretLimits?: Partial<SecretLimits>
   /** Hosts that the operator allows. */
   registries?: readonly string[]
   definitions?: Definitions
@@ -83,6 +85,7 @@ export interface World extends AsyncDisposable {
   machines: GuestMachines
   sandboxes: RunningSandboxService
   sessions: FakeSessions
+  secrets: Secrets
   /** Where the package of the SDK would be. */
   sdkPackage: string
   /** The DNS in which proofs of domains are looked up. */
@@ -120,12 +123,20 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   await organisations.start()
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
-  const {
-    service: sandboxes,
+  const lines = makeLogLines()
+  const { log, logs } = lines
+  const secrets = new Secrets({
+    store: store.secrets,
+    ring: new KeyRing({
+      configured: [],
+      file: new KeyFile(join(dataDir, keyFileName)),
+      keysInUse: () => store.secrets.keysInUse(),
+    }),
     log,
-    logs,
-    records,
-  } = makeSandboxService({
+    ...defined({ limits: options.secretLimits }),
+  })
+  const { service: sandboxes, records } = makeSandboxService({
+    lines,
     bus,
     store: store.sandboxes,
     driver: machines,
@@ -134,6 +145,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     guest: (sandboxId) =>
       createGuest(() => machines.dial(sandboxId), { connect: (port) => machines.connect(sandboxId, port) }),
     limits: { domainCheckMs: 20, ...options.sandboxLimits },
+    egress: { egressStore: store.egress, secrets },
     previewDomain: {
       tls: options.edge !== undefined,
       isCustomAllowed: options.hasCustomDomains ?? options.publicUrl !== undefined,
@@ -187,6 +199,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       sessions,
       organisations,
       webhooks,
+      secrets,
       audit: new Audit(store.audit, log),
       auditStore: store.audit,
       usage: new UsageReports(store.usage),
@@ -256,6 +269,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     machines,
     sandboxes,
     sessions,
+    secrets,
     sdkPackage: join(dataDir, 'atoll-sdk-1.2.3.tgz'),
     records,
     logs,

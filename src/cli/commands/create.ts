@@ -2,12 +2,13 @@ import { type Command, Option } from 'commander'
 import { buildEnd } from '../../../sdk/src/image.ts'
 import type { Atoll, StartResult, VolumeMount } from '../../../sdk/src/index.ts'
 import { baseImage, buildTeller } from '../build.ts'
+import { type EgressFlags, egressOf, withEgressFlags } from '../egress/flags.ts'
 import { examples, pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, note, writeJson, writeLine } from '../output.ts'
 import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
-interface Options extends Flags {
+interface Options extends Flags, EgressFlags {
   name?: string
   template?: string
   timeout?: number
@@ -24,7 +25,7 @@ interface Options extends Flags {
 }
 
 export function addCreate(program: Command): void {
-  program
+  const create = program
     .command('create')
     .description('start a sandbox and print its id')
     .addHelpText(
@@ -51,7 +52,7 @@ export function addCreate(program: Command): void {
       const previewAuth = flags.previewToken === undefined ? undefined : { scheme: 'bearer', token: flags.previewToken }
       const json = {
         ...{ name, timeout, onIdle, maxAgeSeconds, cpuCount, memoryMB, diskMB, user, envs, metadata },
-        ...{ volumes: flags.volume, previewAuth },
+        ...{ volumes: flags.volume, previewAuth, ...egressOf(flags) },
       }
       const started = await waiting('the sandbox starts', start(await clientOf(flags), json, flags.template))
       if (flags.json) return await writeJson(started)
@@ -59,6 +60,7 @@ export function addCreate(program: Command): void {
       if (started.previewAuthToken !== undefined) note(`preview token: ${started.previewAuthToken}`)
       hint(`atoll shell ${started.name ?? started.sandboxID}`)
     })
+  withEgressFlags(create)
 }
 
 /** From an image with a name the answer is events: who names one of the server's first waits for its build. */

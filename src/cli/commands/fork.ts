@@ -1,11 +1,12 @@
 import { type Command, Option } from 'commander'
 import { makeError, type ErrorCode, type StartResult, type VolumeMount } from '../../../sdk/src/index.ts'
+import { type EgressFlags, egressOf, withEgressFlags } from '../egress/flags.ts'
 import { checkedCheckpoint, examples, pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, writeJson, writeLine } from '../output.ts'
 import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
-interface Options extends Flags {
+interface Options extends Flags, EgressFlags {
   name?: string
   count?: number
   timeout?: number
@@ -27,7 +28,7 @@ interface StartResults {
 }
 
 export function addFork(program: Command): void {
-  program
+  const fork = program
     .command('fork')
     .description('start sandboxes that go on from a checkpoint, and print their ids')
     .addHelpText('after', examples('atoll fork web/prepared --count 3'))
@@ -56,7 +57,7 @@ export function addFork(program: Command): void {
       } = command.optsWithGlobals<Options>()
       const client = await clientOf(flags)
       const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkedCheckpoint(id))}`
-      const json = { name, count, timeout, onIdle, maxAgeSeconds, memoryMB, user, envs, volumes }
+      const json = { name, count, timeout, onIdle, maxAgeSeconds, memoryMB, user, envs, volumes, ...egressOf(flags) }
       const answer = await waiting(
         'the sandboxes start',
         client.json<StartResult | StartResults>('POST', path, { json, creates: true }),
@@ -71,4 +72,5 @@ export function addFork(program: Command): void {
       }
       if (all[0] !== undefined && 'sandboxID' in all[0] && !flags.json) hint(`atoll shell ${all[0].sandboxID}`)
     })
+  withEgressFlags(fork)
 }

@@ -1,10 +1,8 @@
-import { createInterface } from 'node:readline/promises'
-import { Writable } from 'node:stream'
-import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
 import { type Atoll, UnexpectedAnswerError } from '../../../sdk/src/index.ts'
 import { configPath, readConfig, writeConfig } from '../config-file.ts'
-import { exitCodes, UsageError } from '../exit-codes.ts'
+import { UsageError } from '../exit-codes.ts'
+import { hiddenInput } from '../hidden-input.ts'
 import { examples } from '../options.ts'
 import { note } from '../output.ts'
 import { checkedKey, checkedUrl, clientOf, defaultUrl, type Flags } from '../settings.ts'
@@ -39,23 +37,7 @@ async function check(client: Atoll): Promise<void> {
 }
 
 async function askKey(url: string): Promise<string> {
-  const { stdin, stderr } = process
-  if (!stdin.isTTY) return (await text(stdin)).trim()
-  stderr.write(`API key of ${url}: `)
-  const silent = new Writable({ write: (_chunk, _encoding, done) => done() })
-  const lines = createInterface({ input: stdin, output: silent, terminal: true })
-  // In its raw terminal Ctrl-C is a character.
-  lines.on('SIGINT', () => {
-    lines.close()
-    stderr.write('\n')
-    process.exit(exitCodes.interrupted)
-  })
-  const key = await new Promise<string>((resolve) => {
-    lines.once('line', resolve)
-    lines.once('close', () => resolve(''))
-  })
-  lines.close()
-  stderr.write('\n')
-  if (key.trim() === '') throw new UsageError('no API key was given')
-  return key.trim()
+  const key = (await hiddenInput(`API key of ${url}: `)).trim()
+  if (key === '' && process.stdin.isTTY) throw new UsageError('no API key was given')
+  return key
 }

@@ -2,12 +2,13 @@ import { userInfo } from 'node:os'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
 import type { SessionInfo, VolumeMount } from '../../../sdk/src/index.ts'
+import { type EgressFlags, egressOf, withEgressFlags } from '../egress/flags.ts'
 import { UsageError } from '../exit-codes.ts'
 import { checkedCheckpoint, volumeMount } from '../options.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 /** Flags of what begins a session. */
-export interface NewFlags extends Flags {
+export interface NewFlags extends Flags, EgressFlags {
   name?: string
   user?: string
   model?: string
@@ -18,7 +19,7 @@ export interface NewFlags extends Flags {
 }
 
 export function withNewFlags(command: Command): Command {
-  return command
+  const named = command
     .option('--name <name>', 'serves wherever its id does, while it runs')
     .option('--user <name>', 'whose session it is (default: your name here)')
     .option('--model <model>', 'such as anthropic/claude-sonnet-4-5 (default: that of the server)')
@@ -26,6 +27,7 @@ export function withNewFlags(command: Command): Command {
     .option('--checkpoint <checkpoint>', 'the machine to begin on: its id, or SANDBOX/NAME')
     .option('--template <image>', 'the image to begin on')
     .option('--volume <name:/path[:ro]>', 'a volume to mount; may be repeated', volumeMount)
+  return withEgressFlags(named)
 }
 
 export async function beginSession(prompt: string, flags: NewFlags): Promise<SessionInfo> {
@@ -33,8 +35,11 @@ export async function beginSession(prompt: string, flags: NewFlags): Promise<Ses
   if (checkpoint !== undefined && template !== undefined) {
     throw new UsageError('--checkpoint and --template exclude each other: both say what machine it begins on')
   }
+  const { secretStore: secret_store, egressAllowlist: hosts, egress } = egressOf(flags)
   const json = {
     ...{ prompt, name, user_id: user, snapshot: template, volumes },
+    // A session has one policy, so hosts are its list.
+    ...{ secret_store, egress: hosts === undefined ? egress : { allow: hosts } },
     checkpoint_id: checkpoint === undefined ? undefined : checkedCheckpoint(checkpoint),
     agent_config: model === undefined && harness === undefined ? undefined : { model, harness },
   }

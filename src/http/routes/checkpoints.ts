@@ -7,10 +7,10 @@ import {
   type StartFromCheckpoint,
 } from '../../sandbox/index.ts'
 import { checkpoints as wire, common, sandboxes } from '../../protocol/http/index.ts'
-import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
 import { nextPageHeader, pageAnswer, type Route, routesOf, wakingErrors } from '../server/route.ts'
+import { egressInputOf } from './egress.ts'
 import { assertInline, startResult, startedWithWebhooks } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
@@ -141,12 +141,14 @@ export const checkpointRoutes = [
     errors: [...startErrors, 'not_found', 'patch_failed', 'not_implemented'],
     async handle(call) {
       const { orgId, params, body, creation, deps } = call
-      refuseNotBuilt(body, ['secretStore'])
       await assertInline(call)
       const { name, onIdle, maxAgeSeconds, envs, volumes, user, count } = body
       const { timeout: timeoutSeconds, memoryMB: memoryMb } = body
       const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
-      const input: StartFromCheckpoint = defined({ name, ...lifetimes, envs, memoryMb, volumes, user })
+      const input: StartFromCheckpoint = {
+        ...defined({ name, ...lifetimes, envs, memoryMb, volumes, user }),
+        ...egressInputOf(body),
+      }
       const { checkpointId } = params
       if (count !== undefined) {
         assertInput(body.webhooks === undefined, 'webhooks', 'is for one sandbox, not for several (count)')

@@ -3,6 +3,7 @@ import { cacheRoutes } from './caches.ts'
 import { checkpointRoutes } from './checkpoints.ts'
 import { contextRoutes } from './contexts.ts'
 import { docsRoutes } from './docs.ts'
+import { egressRoutes } from './egress.ts'
 import { eventRoutes } from './events.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
@@ -20,6 +21,7 @@ import { previewRoutes } from './previews.ts'
 import { registryRoutes } from './registries.ts'
 import { sandboxRoutes } from './sandboxes.ts'
 import { scalingRoutes } from './scaling.ts'
+import { secretStoreRoutes } from './secret-stores.ts'
 import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
@@ -43,6 +45,7 @@ export const routes: readonly Route[] = [
   ...cacheRoutes,
   ...templateRoutes,
   ...volumeRoutes,
+  ...egressRoutes,
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,
@@ -53,6 +56,7 @@ export const routes: readonly Route[] = [
   ...sessionExportRoutes,
   ...eventRoutes,
   ...usageRoutes,
+  ...secretStoreRoutes,
   ...webhookRoutes,
   ...auditRoutes,
   auditHeadRoute,

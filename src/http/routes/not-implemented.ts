@@ -7,21 +7,12 @@ const noMounts =
 
 /** Endpoints of the OpenComputer API and its SDK that do not exist yet: each answers 501 and what is missing. */
 const endpoints: readonly [id: string, method: Route['method'], path: string, what: string, why?: string][] = [
-  ['getAllowedHosts', 'GET', '/api/sandboxes/:id/allowed-hosts', 'allowed-hosts'],
   ['listMounts', 'GET', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
   ['createMount', 'POST', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
   ['deleteMount', 'DELETE', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
   ['listAgents', 'GET', '/api/sandboxes/:id/agent', 'agent'],
   ['startAgent', 'POST', '/api/sandboxes/:id/agent', 'agent'],
   ['killAgent', 'POST', '/api/sandboxes/:id/agent/:agentId/kill', 'agent'],
-  ['listSecretStores', 'GET', '/api/secret-stores', 'secret stores'],
-  ['createSecretStore', 'POST', '/api/secret-stores', 'secret stores'],
-  ['getSecretStore', 'GET', '/api/secret-stores/:storeId', 'secret stores'],
-  ['updateSecretStore', 'PUT', '/api/secret-stores/:storeId', 'secret stores'],
-  ['deleteSecretStore', 'DELETE', '/api/secret-stores/:storeId', 'secret stores'],
-  ['listSecrets', 'GET', '/api/secret-stores/:storeId/secrets', 'secret stores'],
-  ['setSecret', 'PUT', '/api/secret-stores/:storeId/secrets/:name', 'secret stores'],
-  ['deleteSecret', 'DELETE', '/api/secret-stores/:storeId/secrets/:name', 'secret stores'],
 ]
 
 const route = routesOf('Not built yet', 'any')

@@ -4,7 +4,6 @@ import { assertInput, maxAgeSecondsOf, type Sandbox, type StartedSandbox } from 
 import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { assertScope } from '../server/scopes.ts'
-import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
 import {
   nextPageHeader,
@@ -17,12 +16,11 @@ import {
 } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
+import { egressInputOf } from './egress.ts'
 import { mountedBody } from './volumes.ts'
 
 const route = routesOf('Sandboxes', 'sandbox')
 type CreateBody = z.output<typeof wire.createSandbox>
-
-const notBuiltFields = ['secretStore'] as const
 
 const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
@@ -56,7 +54,6 @@ export const sandboxRoutes = [
     ],
     async handle(call) {
       const { orgId, body, creation, deps } = call
-      refuseNotBuilt(body, notBuiltFields)
       const input = inputOf(body)
       const source = sourceOf(body)
       await assertInline(call)
@@ -111,8 +108,18 @@ export const sandboxRoutes = [
     lenient: true,
     summary: 'Stop a sandbox for good',
     description: 'Repeating it is harmless. Its checkpoints stay.',
+    query: wire.deleteSandboxQuery,
     answers: { 204: { description: 'It is stopped' } },
-    answer: ({ orgId, params, deps }) => deps.sandboxes.delete(orgId, params.id),
+    async answer({ orgId, params, query, deps, request }) {
+      const withStore = isYes(query.deleteSecretStore)
+      if (withStore) assertScope(request.caller, 'secret')
+      const store = withStore ? await secretStoreOf(deps, orgId, params.id) : undefined
+      await deps.sandboxes.delete(orgId, params.id)
+      if (store === undefined) return
+      await deps.secrets.remove(orgId, store.id).catch((error: unknown) => {
+        deps.log.warn({ err: error, sandboxId: params.id }, 'the secret store of a deleted sandbox is left')
+      })
+    },
   }),
   route('POST', '/api/sandboxes/:id/hibernate', {
     id: 'hibernateSandbox',
@@ -237,7 +244,21 @@ function inputOf(body: CreateBody) {
   const { timeout: timeoutSeconds, memoryMB: memoryMb, diskMB: diskMb } = body
   const previewAuth = body.previewAuth && previewAuthOf(body.previewAuth)
   const lifetimes = { timeoutSeconds, onIdle, maxAgeSeconds }
-  return defined({ name, ...lifetimes, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth })
+  return {
+    ...defined({ name, ...lifetimes, cpuCount, memoryMb, diskMb, envs, metadata, volumes, user, previewAuth }),
+    ...egressInputOf(body),
+  }
+}
+
+/** As OpenComputer's SDK and its server write it. */
+function isYes(text: string | undefined): boolean {
+  return ['1', 'true', 'yes', 'y', 'on'].includes(text?.toLowerCase() ?? '')
+}
+
+/** The store that the sandbox named itself. */
+async function secretStoreOf(deps: HttpDeps, orgId: string, sandboxId: string) {
+  const hosts = await deps.sandboxes.egress?.allowedHosts(await deps.sandboxes.get(orgId, sandboxId))
+  return (await deps.secrets.list(orgId)).find(({ name }) => name === hosts?.secretStore)
 }
 
 type InlineCall = Pick<Call, 'orgId' | 'request' | 'deps' | 'creation'> & { body: Pick<CreateBody, 'webhooks'> }

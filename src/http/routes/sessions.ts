@@ -35,6 +35,7 @@ export const sessionRoutes = [
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
         ...defined({ checkpointId: body.checkpoint_id ?? (await checkpointOfImage(call)), volumes: body.volumes }),
+        ...defined({ secretStore: body.secret_store, egress: body.egress }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       }
       const options = { creation, sent: taken(reply.raw) }

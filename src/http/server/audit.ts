@@ -63,6 +63,7 @@ const told: ReadonlySet<string> = new Set([
     'locked',
     'volumes',
   ],
+  ...['egressAllowlist', 'allowedHosts', 'isDefault', 'placeholder'],
   ...['expiresInSeconds', 'payload', 'sandboxId', 'mode', 'overwrite', 'description', 'strategy', 'retentionPolicy'],
 ])
 

@@ -8,6 +8,7 @@ import type { Keys, Operator, Organisations } from '../../organisation/index.ts'
 import type { DiskReport, PreviewTarget, SandboxCounts, SandboxService } from '../../sandbox/index.ts'
 import type { Audit, AuditStore } from '../../organisation/audit/index.ts'
 import type { ComputePrices, UsageReports } from '../../organisation/usage/index.ts'
+import type { Secrets } from '../../secret/index.ts'
 import type { Webhooks } from '../../webhook/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
@@ -71,6 +72,7 @@ export interface HttpDeps {
   keys: Keys
   operator: Operator
   webhooks: Webhooks
+  secrets: Secrets
   audit: Audit
   auditStore: Pick<AuditStore, 'list' | 'page' | 'head' | 'tellHead'>
   usage: Pick<UsageReports, 'report' | 'sandbox' | 'month'>

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
+import { createCipheriv, createDecipheriv, createHash, createHmac, randomBytes } from 'node:crypto'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { FastifyRequest } from 'fastify'
 import { isServiceError, ServiceError } from '../../errors.ts'
@@ -99,9 +99,11 @@ export class Idempotency {
     }
   }
 
-  async #run({ orgId, caller, hash }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
+  async #run({ orgId, caller, hash: plain }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
     const secret = caller.sessionId ?? caller.apiKey
     const sealing = createHash('sha256').update(`atoll idempotency\n${key}\n${secret}`).digest()
+    // A body may hold a secret that is easy to guess, and the hash is stored.
+    const hash = createHmac('sha256', sealing).update(plain).digest('hex')
     const reserved = answering.reserve?.()
     const fresh = seal([randomBytes(seedBytes).toString('base64'), ...(reserved ? [reserved] : [])].join(' '), sealing)
     const release = () => {

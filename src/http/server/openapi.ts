@@ -119,10 +119,11 @@ const pathParameters: Record<string, [description: string, example: string]> = {
   agentId: ['Id of the agent', 'ag-1k8f4z2q7w5c9m3x'],
   webhookId: ['Id of the webhook', ids.webhook],
   deliveryId: ['Id of the delivery', ids.delivery],
-  storeId: ['Id of the secret store', 'ss-4z2q7w5c9m3x1k8f'],
   orgId: ['Id of the organisation', ids.org],
   keyId: ['Id of the key', ids.key],
   name: ['Name of the resource', 'tools'],
+  storeId: ['Id of the secret store', ids.secretStore],
+  secretName: ['Name of the secret', 'OPENAI_API_KEY'],
   host: ['Host of a registry', 'ghcr.io'],
   snapshot: ['Name of the snapshot', 'monday'],
 }

@@ -144,19 +144,3 @@ function isList(schema: z.ZodType, name: string): boolean {
 function shortened(text: string): string {
   return text.length <= messageCharactersMax ? text : `${text.slice(0, messageCharactersMax)}…`
 }
-
-/** Answers 501 for a field of the OpenComputer API that is not built yet, unless it is empty. */
-export function refuseNotBuilt(body: Record<string, unknown>, fields: readonly string[], prefix = ''): void {
-  for (const field of fields) {
-    if (!isEmpty(body[field])) {
-      throw new ServiceError('not_implemented', `${prefix}${field} is not implemented yet`, {
-        details: { field: `${prefix}${field}` },
-      })
-    }
-  }
-}
-
-function isEmpty(value: unknown): boolean {
-  if (value === undefined || value === null || value === '' || value === false) return true
-  return typeof value === 'object' && Object.keys(value).length === 0
-}

@@ -1,13 +1,22 @@
 import type { Tool } from '../tool.ts'
 import { deleteTool } from './delete.ts'
+import { egressTools } from './egress.ts'
 import { fileTools, moreFileTools } from './files.ts'
 import { moreSandboxTools, sandboxTools } from './sandboxes.ts'
+import { secretTools } from './secrets.ts'
 import { moreSessionTools, sessionTools } from './sessions.ts'
 
 /** The tools of a client that asks for no others. */
 export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...sessionTools, deleteTool]
 
-export const allTools: readonly Tool[] = [...defaultTools, ...moreSandboxTools, ...moreFileTools, ...moreSessionTools]
+export const allTools: readonly Tool[] = [
+  ...defaultTools,
+  ...moreSandboxTools,
+  ...egressTools,
+  ...moreFileTools,
+  ...moreSessionTools,
+  ...secretTools,
+]
 
 /**
  * The tools of a list such as `run,sandbox_*,default`: a name, the beginning of names with a star, `default` or `all`. Undefined: the

@@ -68,9 +68,6 @@ export const port = z.int().min(1).max(65_535)
 
 export const empty = z.object({}).meta({ id: 'Empty', examples: [{}] })
 
-/** A field of the OpenComputer API that is accepted here and answered with 501 unless it is empty. */
-export const notBuilt = z.unknown().optional().describe('Not built yet: answered with 501')
-
 const code = z.enum(errorCodes).describe('What is wrong, for programs: one of a closed list')
 
 /** Errors of the sandbox API carry facts of their code beside it, such as `patchId`. */

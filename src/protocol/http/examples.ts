@@ -21,6 +21,8 @@ export const ids = {
   message: 'msg_5c8f2z6w1x9k3m7q',
   webhook: 'whk_9m3x1k8f4z2q7w5c',
   delivery: 'msg_7w5c9m3x1k8f4z2q',
+  secretStore: 'ss-3q8z1m6w4c9f2k7x',
+  secret: 'ss-8k2f5w9x1z7m3c6q',
   event: 'evt_7w3z9k5f2q8m1x4c',
 } as const
 

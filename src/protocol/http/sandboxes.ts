@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { egressFields } from './egress.ts'
 import { inlineWebhooks, registeredWebhooks } from './webhooks.ts'
 import { at, ids, showExample } from './examples.ts'
 import { manifest } from './images.ts'
@@ -8,7 +9,6 @@ import {
   envs,
   maxAgeSeconds,
   memoryMB,
-  notBuilt,
   onIdle,
   pageQuery,
   resourceName,
@@ -54,10 +54,17 @@ export const createSandbox = z.object({
   image: manifest.nullish().describe('Builds this image first, unless it is there'),
   snapshot: z.string().max(128).nullish().describe('Starts from the image of this name; goes before `image`'),
   volumes: mounts.optional(),
-  secretStore: notBuilt,
+  ...egressFields,
   webhooks: inlineWebhooks.optional(),
 })
 showExample(createSandbox, { templateID: 'base', timeout: 600, memoryMB: 2048, envs: { STAGE: 'test' } })
+
+export const deleteSandboxQuery = z.object({
+  deleteSecretStore: z
+    .string()
+    .optional()
+    .describe('`true`: the secret store that it named goes too, with its secrets'),
+})
 
 export const status = z.enum(['creating', 'running', 'hibernated', 'stopped', 'error'])
 
@@ -195,7 +202,7 @@ export const fromCheckpoint = z.object({
     ),
   webhooks: inlineWebhooks.optional(),
   count: z.int().min(1).max(100).optional().describe('Starts this many and answers `{sandboxes}`'),
-  secretStore: notBuilt,
+  ...egressFields,
 })
 showExample(fromCheckpoint, { timeout: 600 })
 

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { at, ids, previewHost, showExample } from './examples.ts'
+import { egressPolicy } from './egress.ts'
 import { manifest } from './images.ts'
 import { envs, milliTime, resourceName } from './common.ts'
 import { mounts } from './volumes.ts'
@@ -53,6 +54,8 @@ export const createSession = z.object({
   snapshot: z.string().max(128).nullish().describe('Begins in a sandbox started from the image of this name'),
   image: manifest.nullish().describe('Begins in a sandbox started from this image, which is built first'),
   volumes: mounts.optional().describe('Volumes to mount in its sandbox, as in `POST /api/sandboxes`'),
+  secret_store: z.string().max(256).optional().describe('Secret store of its sandbox, as in `POST /api/sandboxes`'),
+  egress: egressPolicy.optional().describe('What its sandbox may reach; the model gateway is always reachable'),
 })
 showExample(createSession, { prompt: 'Build a page that shows the time', user_id: 'ada' })
 

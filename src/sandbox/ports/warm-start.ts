@@ -32,6 +32,12 @@ const rules: Record<keyof Asked, 'any' | 'none'> = {
   onIdle: 'any',
   maxAgeSeconds: 'any',
   previewAuth: 'any',
+  // The driver asks for it when it hands out a warm one.
+  secretStore: 'any',
+  secrets: 'any',
+  egress: 'any',
+  egressAllowlist: 'any',
+  secretAllowedHosts: 'any',
 }
 
 /** Asked before one is reserved, and by the driver before one is taken over. */

@@ -11,6 +11,7 @@ const smallFiles = [
   'signing-secret',
   'sealing-secret',
   'webhook-secret',
+  'secrets-key',
   'definitions',
   'builds',
   'db/own.conf',

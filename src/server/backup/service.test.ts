@@ -16,7 +16,8 @@ test('backup service: a second backup is refused, and neither keeps the service 
   try {
     const nothing = async () => undefined
     const backups = { removeDrafts: nothing, removeAllBut: nothing } as never
-    const options = { dataDir, store: {} as never, backups, log: silentLog }
+    const holdKeys = () => ({ [Symbol.dispose]: () => undefined })
+    const options = { dataDir, store: {} as never, backups, holdKeys, log: silentLog }
     const service = await serveBackups(options)
     using first = await BackupConnection.open(dataDir)
     assert.deepEqual(await first.ask({ do: 'drop', but: [] }), {})

@@ -11,6 +11,8 @@ interface BackupServiceOptions {
   dataDir: string
   store: Pick<Store, 'exportSnapshot'>
   backups: PoolBackups
+  /** The keys of secrets stay while a backup has the rows and may not have the file yet. */
+  holdKeys: () => Disposable
   log: Log
 }
 
@@ -58,6 +60,8 @@ async function refuse(socket: Socket): Promise<void> {
 /** Never throws: what a backup needs to know is an answer, and the rest is logged. */
 async function serve(options: BackupServiceOptions, socket: Socket): Promise<void> {
   const { backups, log } = options
+  using holds = new DisposableStack()
+  holds.use(options.holdKeys())
   const session: BackupSession = { ...options, database: undefined }
   try {
     for await (const message of messages(socket)) say(socket, await answerTo(session, requestSchema.parse(message)))

@@ -580,4 +580,53 @@ export const migrationStatements = {
 
   // What the quotas of an organisation count by.
   '0009-quotas': [],
+
+  // What sandboxes may reach, and the secrets that are sent in their place. Values and keys are sealed (`secret/key-ring.ts`).
+  '0010-egress': [
+    // `sandbox_id`: the hidden store of one sandbox. It has no reference, since the store is there before the sandbox has a record.
+    `create table secret_stores (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      name text collate "C" not null,
+      egress_allowlist jsonb not null default '[]',
+      is_default boolean not null default false,
+      sandbox_id text collate "C",
+      created_at timestamptz(3) not null,
+      updated_at timestamptz(3) not null
+    )`,
+    'create unique index secret_stores_name on secret_stores (org_id, name) where sandbox_id is null',
+    'create unique index secret_stores_sandbox on secret_stores (sandbox_id) where sandbox_id is not null',
+    `create table secrets (
+      id text collate "C" primary key,
+      store_id text collate "C" not null constraint secrets_store references secret_stores on delete cascade,
+      name text collate "C" not null,
+      sealed_value text collate "C" not null,
+      allowed_hosts jsonb not null,
+      places jsonb not null,
+      shape text collate "C" not null,
+      sign jsonb,
+      created_at timestamptz(3) not null,
+      updated_at timestamptz(3) not null,
+      constraint secrets_name unique (store_id, name)
+    )`,
+    // The certificate authorities of the lineages of sandboxes.
+    `create table egress_authorities (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      certificate text not null,
+      sealed_key text collate "C" not null,
+      created_at timestamptz(3) not null default now()
+    )`,
+    'create index egress_authorities_org on egress_authorities (org_id)',
+    `create table egress_log (
+      org_id text collate "C" not null references organisations,
+      sandbox_id text collate "C" not null constraint egress_log_sandbox references sandboxes on delete cascade,
+      number bigint not null,
+      at timestamptz(3) not null,
+      entry jsonb not null,
+      primary key (sandbox_id, number)
+    )`,
+    'create index egress_log_org on egress_log (org_id, at)',
+    ...['sandboxes', 'images', 'organisations'].map((table) => `alter table ${table} add column egress jsonb`),
+  ],
 } as const satisfies Record<string, readonly string[]>
