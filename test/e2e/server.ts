@@ -12,6 +12,8 @@ const projectDir = join(import.meta.dirname, '../..')
 /** Longer than a start waits for what a killed server has begun. */
 const startTimeoutMs = 90_000
 const stopTimeoutMs = 30_000
+/** Of the log, in an error. */
+const faultCharacters = 4000
 
 export interface StartOptions {
   /** Given again to start over the same data. */
@@ -181,7 +183,7 @@ export class AtollServer {
     return await fetch(this.url + path, { ...init, headers })
   }
 
-  /** Calls with a JSON body and returns the answer's; a status of 400 or more throws with all of it. */
+  /** Calls with a JSON body and returns the answer's; a status of 400 or more throws with all of it, and for a fault with the end of the log. */
   async json(method: string, path: string, body?: unknown): Promise<unknown> {
     const response = await this.fetch(path, {
       method,
@@ -189,6 +191,7 @@ export class AtollServer {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
     const text = await response.text()
+    if (response.status === 500) throw new Error(`${method} ${path}: ${text}\n${this.#output.slice(-faultCharacters)}`)
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
     return text === '' ? undefined : JSON.parse(text)
   }

@@ -10,7 +10,6 @@ import type { CgroupHierarchy, GroupLimits } from './hierarchy.ts'
 import { Processors } from './processors.ts'
 import type { WorkLimits } from './work-groups.ts'
 
-const removeAttempts = 200
 const removePauseMs = 5
 /** How long the processes of a group may take to end. */
 const endingMs = 30_000
@@ -235,11 +234,10 @@ export class Cgroups {
 
   /** Kills all processes of a group and waits until they are gone. Harmless when there is none. */
   async empty(group: string): Promise<void> {
-    for (let attempt = 0; attempt < removeAttempts; attempt += 1) {
+    for (const end = performance.now() + endingMs; performance.now() < end; await sleep(removePauseMs)) {
       const folders = this.#hierarchies.map(({ path }) => `${path}${group}`)
       const left = await Promise.all(folders.map(killMembers))
       if (!left.includes(true)) return
-      await sleep(removePauseMs)
     }
     throw new Error(`control group ${group} cannot be emptied`)
   }
@@ -305,7 +303,7 @@ async function removeTree(folder: string): Promise<void> {
   const entries = await readdir(folder, { withFileTypes: true }).catch(() => undefined)
   if (entries === undefined) return
   for (const entry of entries) if (entry.isDirectory()) await removeTree(`${folder}/${entry.name}`)
-  for (let attempt = 0; attempt < removeAttempts; attempt += 1) {
+  for (const end = performance.now() + endingMs; performance.now() < end; await sleep(removePauseMs)) {
     try {
       await rmdir(folder)
       return
@@ -315,7 +313,6 @@ async function removeTree(folder: string): Promise<void> {
       if (code !== 'EBUSY') throw error
     }
     await killMembers(folder)
-    await sleep(removePauseMs)
   }
   throw new Error(`control group ${folder} cannot be emptied`)
 }
