@@ -6,7 +6,7 @@ set -euo pipefail
 
 ATOLL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Not the link: cargo takes the crates of one folder for unchangeable.
-crates=$(readlink -f "${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}/crates")/registry
+crates=$(readlink --canonicalize-missing "${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}/crates")/registry
 # shellcheck source=/dev/null
 source "$ATOLL_ROOT/scripts/setup/cargo.sh"
 

@@ -87,7 +87,7 @@ build_egress() {
   # The crates have the versions of Debian's archive, so a lock of ours would be false after its next point release.
   rm -f egress/Cargo.lock
   find_cargo "$egress_rust_minimum" || { echo "no cargo of at least $egress_rust_minimum"; return 1; }
-  say "building egress/ with cargo $(cargo --version | cut -d' ' -f2)"
+  say "building egress/ with cargo $(cargo --version | cut -d' ' -f2) (the first time minutes)"
   RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=atoll --remap-path-prefix=$(readlink -f "$ATOLL_IMAGE_DIR/crates")=crates" \
     bash scripts/cargo-egress.sh build --release --target "$target"
   egress_works "egress/target/$target/release/atoll-egress"

@@ -43,7 +43,7 @@ choose_rust() {
     apt-get update
     # A newer one beside the distribution's own: Debian 12 has it for browsers, and it takes the place of its own; Ubuntu has several.
     for version in web "$egress_rust_minimum"; do
-      if apt-cache policy "cargo-$version" | grep --quiet 'Candidate: [0-9]'; then
+      if [[ $(apt-cache policy "cargo-$version") == *'Candidate: '[0-9]* ]]; then
         wanted+=("cargo-$version" "rustc-$version")
         return
       fi

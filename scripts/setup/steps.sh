@@ -44,9 +44,9 @@ check_machine() {
   esac
 }
 
-# Megabytes that setup takes: of images, and of npm packages beside this checkout. The first start makes the disk pool.
-images_mb=1400
-checkout_mb=700
+# Megabytes that setup takes: of images, and of npm packages and what cargo builds in this checkout. The first start makes the disk pool.
+images_mb=1500
+checkout_mb=900
 pool_mb=1024
 
 # check_space: stops before a step would fill a disk. What is there already needs no room.

@@ -95,6 +95,8 @@ async function request(socket: TLSSocket, path: Path, bytes = 2): Promise<void> 
 
 async function upload(socket: TLSSocket, path: Path, bytes: number): Promise<void> {
   const done = answered(socket, 2)
+  // It is waited for later.
+  done.catch(() => undefined)
   socket.write(`POST / HTTP/1.1\r\nHost: ${path.name}\r\nContent-Length: ${bytes}\r\n\r\n`)
   const block = Buffer.alloc(blockBytes, 'x')
   for (let left = bytes; left > 0; left -= blockBytes) {
