@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { listen } from '../support/listen.ts'
-import { launchBrowser } from './browser.ts'
+import { launchBrowser, visit } from './browser.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { AtollServer } from './server.ts'
 import { createSession, endSession, sendMessage, turnsComplete } from './session-client.ts'
@@ -31,7 +31,7 @@ test('browser client: the one of the docs survives a restart of the server witho
   try {
     const page = await browser.newPage()
     await page.clock.install()
-    await page.goto(`http://127.0.0.1:${port}/`)
+    await visit(page, `http://127.0.0.1:${port}/`)
     const numbers = async () =>
       await page.$$eval('#log li', (items) => items.map((item) => (item as unknown as { value: number }).value))
     const shows = async (count: number) => {

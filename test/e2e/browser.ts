@@ -1,8 +1,22 @@
-import { type Browser, chromium } from 'playwright-core'
+import { type Browser, chromium, type Page, type Response } from 'playwright-core'
 
 export async function launchBrowser(more: readonly string[] = []): Promise<Browser> {
   return await chromium.launch({
     executablePath: '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--no-first-run', ...more],
   })
+}
+
+/** Chromium gives up what it loads when an address of the machine comes or goes, as in other tests. */
+const changesMax = 10
+
+/** Opens a page, again when the network of the machine has changed meanwhile. */
+export async function visit(page: Page, url: string): Promise<Response | null> {
+  for (let changes = 0; ; changes += 1) {
+    try {
+      return await page.goto(url)
+    } catch (error) {
+      if (changes === changesMax || !String(error).includes('ERR_NETWORK_CHANGED')) throw error
+    }
+  }
 }

@@ -10,7 +10,7 @@ import { WebSocket } from 'ws'
 import { Caddy } from '../support/caddy.ts'
 import { DnsServer } from '../support/dns-server.ts'
 import { freePort } from '../support/listen.ts'
-import { launchBrowser } from './browser.ts'
+import { launchBrowser, visit } from './browser.ts'
 import { startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
@@ -219,7 +219,7 @@ test('caddy: a browser opens a preview with a token by its form or by a link, an
   try {
     const context = await browser.newContext({ ignoreHTTPSErrors: true })
     const page = await context.newPage()
-    await page.goto(`${url}/page?a=b`)
+    await visit(page, `${url}/page?a=b`)
     await page.fill('input', 'not the token')
     await page.click('button')
     await page.waitForSelector('text=not the token of this preview')
@@ -242,7 +242,7 @@ test('caddy: a browser opens a preview with a token by its form or by a link, an
     assert.equal(greeting, 'hello')
 
     const linked = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage()
-    const answer = await linked.goto(`${url}/x?token=${token}&y`)
+    const answer = await visit(linked, `${url}/x?token=${token}&y`)
     assert.deepEqual([answer?.status(), linked.url()], [200, `${url}/x?y`])
   } finally {
     await browser.close()

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { launchBrowser } from './browser.ts'
+import { launchBrowser, visit } from './browser.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { askPreview } from './preview.ts'
 import { sh } from './sandbox-calls.ts'
@@ -53,7 +53,7 @@ test('session: a prompt becomes a live page, a follow-up changes it, and a delet
   const browser = await launchBrowser()
   try {
     const page = await browser.newPage()
-    await page.goto(created.previewUrl)
+    await visit(page, created.previewUrl)
     assert.match(await page.innerText('body'), /coral reefs/i)
     assert.match(await page.title(), /coral reefs/i)
   } finally {

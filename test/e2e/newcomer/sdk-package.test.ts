@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { promisify } from 'node:util'
 import { listen } from '../../support/listen.ts'
-import { launchBrowser } from '../browser.ts'
+import { launchBrowser, visit } from '../browser.ts'
 import { AtollServer } from '../server.ts'
 
 const runFile = promisify(execFile)
@@ -149,7 +149,7 @@ test('in a browser it creates, runs with output as it comes, and follows a sessi
     const page = await browser.newPage()
     const faults: string[] = []
     page.on('pageerror', (error) => faults.push(error.message))
-    await page.goto(`http://127.0.0.1:${port}/`)
+    await visit(page, `http://127.0.0.1:${port}/`)
     await page
       .waitForFunction('document.title !== ""', undefined, { timeout: pageMsMax })
       .catch((error: unknown) => assert.fail(`${String(error)} ${faults.join()}`))
