@@ -89,7 +89,7 @@ for (const [version, path] of [
       all.map(([name]) => name),
       [
         ...['sandbox.mjs', 'names.mjs', 'files.mjs', 'image.mjs', 'dockerfile.mjs', 'fork.mjs', 'volume.mjs'],
-        ...['session.mjs', 'events.mjs'],
+        ...['egress.mjs', 'secret.mjs', 'session.mjs', 'events.mjs'],
       ],
     )
     const said: Record<string, string> = {}
@@ -105,6 +105,8 @@ for (const [version, path] of [
     assert.match(said['image.mjs'] ?? '', /^building 1 step [^]*\nprepared\n$/)
     assert.match(said['dockerfile.mjs'] ?? '', /^files sent: [02]\nhello\n2\n$/)
     assert.equal(said['fork.mjs'], 'prepared\n'.repeat(3))
+    assert.match(said['egress.mjs'] ?? '', /^confined 4\ndenied paste\.example 53\n$/)
+    assert.match(said['secret.mjs'] ?? '', /GITHUB_TOKEN[^]*api\.github\.com/)
     assert.match(said['session.mjs'] ?? '', /^http:\/\/sb-/)
     const told = ['created', 'ready', 'hibernated', 'stopped'].map((name) => `sandbox.${name} key\n`)
     assert.equal(said['events.mjs'], told.join(''))
