@@ -6,11 +6,13 @@ import type { Checkpoint } from './checkpoint-records.ts'
 import { assertInput, assertNewSandbox, previewToken } from './input.ts'
 import type { Egress } from './egress/egress.ts'
 import { clientEnvs } from './egress/environment.ts'
-import { prepareEgress, takeEgress } from './egress/held.ts'
+import { prepareEgress } from './egress/held.ts'
+import { takeEgress } from './egress/input.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
 import {
   type CreateSandbox,
+  isBuild,
   newSandbox,
   type SandboxDefaults,
   type StartedSandbox,
@@ -103,7 +105,7 @@ export class Forks {
     const inherited = { egress: savedEgress, isForeign: checkpoint.orgId !== orgId, checkpointId: checkpoint.id }
     const prepared = await prepareEgress(this.#context.egress, orgId, ofEgress, {
       envs: ownEnvs,
-      isBuild: id?.startsWith('sb-build-') ?? false,
+      isBuild: id !== undefined && isBuild(id),
       inherited,
     })
     const volumes = await this.#resolveVolumes(orgId, checkpoint, mounts, id)

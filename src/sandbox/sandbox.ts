@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { EgressInput } from './egress/egress.ts'
+import type { EgressInput } from './egress/input.ts'
 import type { SandboxEgress } from './egress/state.ts'
 import type { SandboxSpec } from './ports/runtime-driver.ts'
 import type { MountedVolume, VolumeMount } from './volume.ts'
@@ -102,6 +102,11 @@ export interface Sandbox {
 
 /** What a sandbox may have of its host; also changed while it runs. */
 export type Sizes = Pick<Sandbox, 'cpuCount' | 'memoryMb'>
+
+/** Whether it is one in which an image is built, by its id. */
+export function isBuild(id: string): boolean {
+  return id.startsWith('sb-build-')
+}
 
 /** What may change in a sandbox after its creation. */
 export type SandboxChange = {

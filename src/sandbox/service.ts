@@ -9,8 +9,9 @@ import { type CacheService, Caches } from './cache.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { DiskQuota } from './disk-quota.ts'
-import { Egress, type EgressInput, type EgressOptions } from './egress/egress.ts'
-import { prepareEgress, takeEgress } from './egress/held.ts'
+import { Egress, type EgressOptions } from './egress/egress.ts'
+import { prepareEgress } from './egress/held.ts'
+import { type EgressInput, takeEgress } from './egress/input.ts'
 import { EgressLog } from './egress/log.ts'
 import { Exec } from './exec.ts'
 import { FairShares, type OrganisationShare } from './fair-shares.ts'
@@ -42,6 +43,7 @@ import {
   type StartedSandbox,
   assertAlive,
   expiryOf,
+  isBuild,
   newSandbox,
   specOf,
   startDefaults,
@@ -299,7 +301,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** Those of image builds, of all organisations, that are not stopped. */
     async listOfBuilds(): Promise<Sandbox[]> {
       const sandboxes = await store.sandboxesIn(['creating', 'running', 'hibernated', 'error'])
-      return sandboxes.filter(({ id }) => id.startsWith('sb-build-'))
+      return sandboxes.filter(({ id }) => isBuild(id))
     },
 
     /** Stops it for good. Repeating it is harmless. */
@@ -391,11 +393,6 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     assertAlive(sandbox)
     return sandbox
   }
-}
-
-/** Builds never get secrets. */
-function isBuild(id: string): boolean {
-  return id.startsWith('sb-build-')
 }
 
 function draftOf(

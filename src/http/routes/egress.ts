@@ -2,15 +2,15 @@ import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
 import { egress as wire } from '../../protocol/http/index.ts'
-import type {
-  Egress,
-  EgressInput,
-  EgressLayer,
-  EgressLog,
-  EgressPolicy,
-  LoggedEntry,
-  PolicyInput,
-  Refreshed,
+import {
+  type Egress,
+  type EgressInput,
+  type EgressLayer,
+  type EgressLog,
+  type EgressPolicy,
+  type LoggedEntry,
+  type Refreshed,
+  takeEgress,
 } from '../../sandbox/index.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { streamEvents } from '../server/event-stream.ts'
@@ -146,14 +146,7 @@ export const egressRoutes = [
 
 /** What a create says of egress and secrets. */
 export function egressInputOf(body: z.output<z.ZodObject<typeof wire.egressFields>>): EgressInput {
-  const { secretStore, secrets, egress, egressAllowlist, secretAllowedHosts } = body
-  return defined({
-    secretStore,
-    secrets,
-    egress: egress satisfies PolicyInput | undefined,
-    egressAllowlist,
-    secretAllowedHosts,
-  })
+  return takeEgress(body).given
 }
 
 async function* follow(

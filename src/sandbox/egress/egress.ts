@@ -10,25 +10,16 @@ import type { EgressStore } from '../ports/egress-store.ts'
 import type { Guest } from '../ports/guest.ts'
 import type { RuntimeDriver } from '../ports/runtime-driver.ts'
 import type { SandboxStore } from '../ports/sandbox-store.ts'
-import type { InlineSecret, SecretChain, SecretSource } from '../ports/secret-source.ts'
+import type { SecretChain, SecretSource } from '../ports/secret-source.ts'
 import { assertAlive, type Sandbox } from '../sandbox.ts'
 import { changedEnvironment, clientEnvs, environmentOf } from './environment.ts'
+import { type EgressInput, narrowed, unitedHosts } from './input.ts'
 import { inheritPlaceholders, placeholdersFor } from './placeholders.ts'
-import { hostsOf, layersOf, needsAuthority, statedEgress } from './plan.ts'
-import { type EgressPolicy, type PolicyInput, hostRules, readHost, readPolicy, restricts } from './policy.ts'
-import type { SandboxEgress } from './state.ts'
+import { layersOf, needsAuthority, statedEgress } from './plan.ts'
+import { type EgressPolicy, type PolicyInput, readPolicy, restricts } from './policy.ts'
+import { type AllowedHosts, allowedHostsOf, type EgressReport, reportOf } from './report.ts'
+import { isNothing, none, type SandboxEgress } from './state.ts'
 import { trust } from './trust.ts'
-
-/** What a creation says of egress and secrets. */
-export interface EgressInput {
-  /** Name of a store. */
-  secretStore?: string | undefined
-  secrets?: Readonly<Record<string, InlineSecret>> | undefined
-  egress?: PolicyInput | undefined
-  egressAllowlist?: string[] | undefined
-  /** Narrows the hosts of secrets, by name. */
-  secretAllowedHosts?: Record<string, string[]> | undefined
-}
 
 /** What a start from a checkpoint inherits. */
 export interface InheritedEgress {
@@ -52,16 +43,6 @@ export interface PreparedEgress {
   envs: Record<string, string>
 }
 
-/** What `GET …/egress` tells. */
-export interface EgressReport {
-  state: StatedEgress['state']
-  policy: EgressPolicy | undefined
-  layers: EgressLayer[]
-  stores: string[]
-  secrets: { name: string; hosts: string[]; isUsed: boolean; why?: string }[]
-  unavailable?: string
-}
-
 export interface EgressOptions {
   store: SandboxStore
   egressStore: EgressStore
@@ -77,9 +58,7 @@ export interface Refreshed {
   failures: { sandboxId: string; error: string }[]
 }
 
-const none: SandboxEgress = { stores: [], inheritedStores: 0, inline: [], placeholders: {} }
 const noChain: SecretChain = { stores: [], missing: [], secrets: [] }
-const hostsMax = 1000
 const refreshesAtOnce = 8
 
 /**
@@ -220,50 +199,14 @@ export class Egress {
     await this.#options.egressStore.setImagePolicy(checkpointId, input && readPolicy(input, 'egress'))
   }
 
-  async report(sandbox: Sandbox): Promise<EgressReport> {
-    const { orgId, egress = none } = sandbox
-    const chain = await this.#chain(orgId, egress)
-    const layers = layersOf(egress, await this.#policyOf(orgId), chain.stores)
-    const values = chain.secrets.map((secret) => ({ ...secret, value: '' }))
-    const secrets = chain.secrets.map((secret) => {
-      const hosts = hostsOf(secret, egress, layers)
-      const isHidden = !Object.hasOwn(egress.placeholders, secret.name)
-      const why = isHidden
-        ? 'the sandbox has a variable of that name'
-        : hosts.length === 0
-          ? 'it names no hosts, and the egress of the sandbox is not a list'
-          : undefined
-      return { name: secret.name, hosts, isUsed: why === undefined, ...defined({ why }) }
-    })
-    return {
-      state: statedEgress(egress, layers, values, undefined).state,
-      policy: egress.policy,
-      layers,
-      stores: chain.stores.map(({ name }) => name),
-      secrets,
-      ...defined({ unavailable: this.#unavailable() }),
-    }
+  async report({ orgId, egress = none }: Sandbox): Promise<EgressReport> {
+    const { chain, layers } = await this.#layered(orgId, egress)
+    return { ...reportOf(egress, layers, chain), ...defined({ unavailable: this.#unavailable() }) }
   }
 
-  /** See contract-platform § 2.2: read from the stores as they are now. */
-  async allowedHosts({ orgId, egress = none }: Sandbox) {
-    const chain = await this.#chain(orgId, egress)
-    const hosts = [...(egress.hosts ?? []), ...chain.stores.flatMap(({ egressAllowlist }) => egressAllowlist)]
-    const present = egress.stores.filter((name) => !chain.missing.includes(name))
-    const [own] = egress.stores.slice(egress.inheritedStores)
-    const inherited = present.filter((name) => name !== own)
-    return {
-      ...defined({
-        secretStore: own ?? present.at(-1),
-        baseSecretStore: own === undefined ? undefined : inherited.at(-1),
-      }),
-      egressAllowlist: [...new Set(hosts)],
-      perSecretAllowedHosts: Object.fromEntries(
-        chain.secrets
-          .map(({ name, allowedHosts }) => [name, egress.secretHosts?.[name] ?? allowedHosts] as const)
-          .filter(([, of]) => of.length > 0),
-      ),
-    }
+  /** Read from the stores as they are now. */
+  async allowedHosts({ orgId, egress = none }: Sandbox): Promise<AllowedHosts> {
+    return allowedHostsOf(egress, await this.#chain(orgId, egress))
   }
 
   /** Changes the record, makes what is missing for it (placeholders, an authority), and puts it in force when the sandbox runs. */
@@ -274,8 +217,7 @@ export class Egress {
       if (sandbox === undefined) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
       const before = sandbox.egress
       const after = { ...decide(before ?? none) }
-      const chain = await this.#chain(sandbox.orgId, after)
-      const layers = layersOf(after, await this.#policyOf(sandbox.orgId), chain.stores)
+      const { chain, layers } = await this.#layered(sandbox.orgId, after)
       const taken = new Set(Object.keys(clientEnvs(sandbox.envs, before)))
       after.placeholders = placeholdersFor(
         chain.secrets,
@@ -312,6 +254,11 @@ export class Egress {
     const { secrets } = this.#options
     if (stores.length === 0 && inline.length === 0 && !(await secrets.hasDefaults(orgId))) return noChain
     return await secrets.chain({ orgId, stores, inline })
+  }
+
+  async #layered(orgId: string, egress: SandboxEgress): Promise<{ chain: SecretChain; layers: EgressLayer[] }> {
+    const chain = await this.#chain(orgId, egress)
+    return { chain, layers: layersOf(egress, await this.#policyOf(orgId), chain.stores) }
   }
 
   async #policyOf(orgId: string): Promise<EgressPolicy | undefined> {
@@ -363,45 +310,9 @@ function inheritedFrom(inherited: InheritedEgress | undefined): SandboxEgress {
   return inherited?.isForeign === true ? { ...none, ...defined({ imagePolicy: egress.imagePolicy }) } : egress
 }
 
-function unitedHosts(inherited: readonly string[] = [], given: readonly string[] = []): string[] | undefined {
-  assertInput(given.length <= hostsMax, 'egressAllowlist', `must have at most ${hostsMax} hosts`)
-  const hosts = hostRules(given, 'egressAllowlist').map(({ host = '' }) => host)
-  const united = [...new Set([...inherited, ...hosts])]
-  return united.length === 0 ? undefined : united
-}
-
-function narrowed(
-  inherited: Record<string, string[]> = {},
-  given: Record<string, string[]> = {},
-): Record<string, string[]> | undefined {
-  const read = Object.entries(given).map(([name, hosts]) => {
-    const field = `secretAllowedHosts.${name}`
-    return [name, hosts.map((host, index) => readHost(host, `${field}[${index}]`))] as const
-  })
-  const all = { ...inherited, ...Object.fromEntries(read) }
-  return Object.keys(all).length === 0 ? undefined : all
-}
-
 /** Throws for those of `named`, or for all, of which there is no store. */
 function assertStores({ missing }: SecretChain, named: readonly string[] = missing): void {
   const name = missing.find((one) => named.includes(one))
   if (name === undefined) return
   assertInput(false, 'secretStore', `is not the name of a secret store: ${JSON.stringify(name)}`)
-}
-
-function isNothing({
-  policy,
-  imagePolicy,
-  hosts,
-  stores,
-  inline,
-  placeholders,
-  authorityId,
-  secretHosts,
-}: SandboxEgress): boolean {
-  const lists = [stores, inline, Object.keys(placeholders)]
-  return (
-    [policy, imagePolicy, hosts, authorityId, secretHosts].every((part) => part === undefined) &&
-    lists.every(({ length }) => length === 0)
-  )
 }

@@ -1,14 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import { defined } from '../../lib/defined.ts'
-import type { Egress, EgressInput, PreparedEgress } from './egress.ts'
-
-/** Splits what a creation says of egress from the rest. */
-export function takeEgress<Input extends EgressInput>(
-  input: Input,
-): { given: EgressInput; rest: Omit<Input, keyof EgressInput> } {
-  const { secretStore, secrets, egress, egressAllowlist, secretAllowedHosts, ...rest } = input
-  return { given: defined({ secretStore, secrets, egress, egressAllowlist, secretAllowedHosts }), rest }
-}
+import type { Egress, PreparedEgress } from './egress.ts'
 
 /** `Egress.prepare`; where nothing holds egress, what asks for it is refused. */
 export async function prepareEgress(

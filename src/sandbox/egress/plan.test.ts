@@ -106,6 +106,16 @@ test('plan: a secret that signs comes with the id of its access key, and is not 
   assert.deepEqual(alone.plan?.secrets, [])
 })
 
+test('plan: a secret of a name that every object has is hidden by a variable of the client like any other', () => {
+  const of = egress({ placeholders: placed('A'), secretHosts: { A: ['b.example'] } })
+  const { plan } = statedEgress(of, [], [secret('constructor'), secret('A')], undefined)
+  assert.deepEqual(
+    plan?.secrets.map(({ name }) => name),
+    ['A'],
+  )
+  assert.deepEqual(hostsOf(secret('constructor'), of, []), ['api.example'])
+})
+
 test('plan: an authority is needed by secrets, and by rules that read requests', () => {
   assert.equal(needsAuthority(egress({ placeholders: placed('A') }), []), true)
   const reads = (rule: object) =>

@@ -11,7 +11,7 @@ export function layersOf(
   organisation: EgressPolicy | undefined,
   stores: SecretChain['stores'],
 ): EgressLayer[] {
-  const hosts = [...new Set([...(egress?.hosts ?? []), ...stores.flatMap(({ egressAllowlist }) => egressAllowlist)])]
+  const hosts = listedHosts(egress, stores)
   const ofStores: EgressPolicy = { mode: 'list', allow: hostRules(hosts, 'egressAllowlist'), deny: [], logOnly: false }
   return [
     ...(organisation === undefined ? [] : [layerOf('organisation', organisation)]),
@@ -21,9 +21,19 @@ export function layersOf(
   ]
 }
 
+/** Hosts of the creation and of the stores, each once; none: these restrict nothing. */
+export function listedHosts(egress: SandboxEgress | undefined, stores: SecretChain['stores']): string[] {
+  return [...new Set([...(egress?.hosts ?? []), ...stores.flatMap(({ egressAllowlist }) => egressAllowlist)])]
+}
+
 /** Whether what leaves is a closed list: only then is a secret without hosts used. */
 export function isListed(layers: readonly EgressLayer[]): boolean {
   return layers.some(({ mode, log_only }) => mode !== 'all' && !log_only)
+}
+
+/** Hosts that the creation names for a secret, else those that it names itself. */
+export function namedHosts({ name, allowedHosts }: ChainSecret, egress: SandboxEgress | undefined): string[] {
+  return ownOf(egress?.secretHosts, name) ?? allowedHosts
 }
 
 /** Where the value of a secret goes; empty: nowhere. */
@@ -32,8 +42,7 @@ export function hostsOf(
   egress: SandboxEgress | undefined,
   layers: readonly EgressLayer[],
 ): string[] {
-  const narrowed = egress?.secretHosts?.[secret.name]
-  const hosts = narrowed ?? secret.allowedHosts
+  const hosts = namedHosts(secret, egress)
   if (hosts.length > 0) return hosts
   return isListed(layers) ? ['*'] : []
 }
@@ -53,7 +62,7 @@ export function statedEgress(
   authority: EgressAuthority | undefined,
 ): StatedEgress {
   const planned = secrets.flatMap((secret): EgressSecret[] => {
-    const placeholder = egress?.placeholders[secret.name]
+    const placeholder = ownOf(egress?.placeholders, secret.name)
     const hosts = hostsOf(secret, egress, layers)
     if (placeholder === undefined || hosts.length === 0) return []
     const { name, value, places } = secret
@@ -78,7 +87,12 @@ function signing(
   secrets: readonly (ChainSecret & { value: string })[],
 ): EgressSecret['sign'] {
   const id = sign && secrets.find(({ name }) => name === sign.accessKeyId)
-  const placeholder = id && egress?.placeholders[id.name]
+  const placeholder = id && ownOf(egress?.placeholders, id.name)
   if (sign === undefined || id === undefined || placeholder === undefined) return undefined
   return { type: sign.type, access_key_placeholder: placeholder.own, access_key: id.value }
+}
+
+/** A secret may have a name that every object has, such as `constructor`. */
+function ownOf<Value>(values: Readonly<Record<string, Value>> | undefined, name: string): Value | undefined {
+  return values !== undefined && Object.hasOwn(values, name) ? values[name] : undefined
 }

@@ -22,3 +22,11 @@ export interface SandboxEgress {
   /** The certificate authority of its lineage. */
   authorityId?: string
 }
+
+export const none: SandboxEgress = { stores: [], inheritedStores: 0, inline: [], placeholders: {} }
+
+/** Whether the record need not say anything. */
+export function isNothing({ inheritedStores: _count, stores, inline, placeholders, ...rest }: SandboxEgress): boolean {
+  const lists = [stores, inline, Object.keys(placeholders)]
+  return lists.every(({ length }) => length === 0) && Object.values(rest).every((part) => part === undefined)
+}
