@@ -14,10 +14,10 @@ const subnet = '10.239.32.0/20'
 
 /**
  * Connections whose readers have not read yet: two with more than fits on the way, one of them with an end of what is written, and many
- * small ones, of which the kernel tries some again at any moment.
+ * small ones, of which the kernel tries some again at any moment. Beside them some with nothing on the way, which send on in large segments.
  */
 const unreadConnections = `
-import hashlib, socket, sys
+import hashlib, signal, socket, sys
 def pair(family, host, buffer=0):
     listener = socket.create_server((host, 0), family=family)
     client = socket.create_connection(listener.getsockname()[:2])
@@ -38,11 +38,20 @@ def fill(client):
 pairs = [pair(socket.AF_INET, "127.0.0.1"), pair(socket.AF_INET6, "::1")]
 pairs += [pair(socket.AF_INET, "127.0.0.1", 100_000) for _ in range(50)]
 sent = [fill(client) for client, _ in pairs]
+idle = [pair(socket.AF_INET, "127.0.0.1"), pair(socket.AF_INET6, "::1")]
 pairs[0][0].shutdown(socket.SHUT_WR)
 assert all(count > 200_000 for _, count in sent), sent
+def too_late(*_):
+    raise Exception(f"too late at {arrived_pairs}: " + open("/proc/net/tcp").read() + open("/proc/net/tcp6").read() + open("/proc/net/netstat").read())
+signal.signal(signal.SIGALRM, too_late)
 print("ready", flush=True)
 for line in sys.stdin:
-    for (client, peer), (digest, count) in zip(pairs, sent):
+    signal.alarm(300)
+    for client, peer in idle:
+        client.send(b"on")
+        assert peer.recv(2) == b"on"
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) > 30_000, "small segments"
+    for arrived_pairs, ((client, peer), (digest, count)) in enumerate(zip(pairs, sent)):
         # Two minutes are the longest pause between two attempts of the kernel.
         peer.settimeout(150)
         arrived, total = hashlib.sha256(), 0
@@ -55,6 +64,7 @@ for line in sys.stdin:
         peer.sendall(b"back")
         assert client.recv(4) == b"back"
     assert pairs[0][1].recv(1) == b"", "no end"
+    signal.alarm(0)
     print("whole", flush=True)`
 
 const boundFiles = ['/etc/hosts', '/etc/resolv.conf', '/etc/hostname'] as const

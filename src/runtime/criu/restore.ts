@@ -13,6 +13,9 @@ import { lazyProcessesFile } from './lazy-pages.ts'
 import { faultIn, faultOf } from './reason.ts'
 
 const restoreTimeoutMs = 120_000
+/** The MTU of the loopback of a new network namespace, and another one. IPv4 takes both 65 535 and more for 65 535. */
+const loopbackMtu = 65_536
+const otherMtu = 65_534
 /** The image with the features of the processor at the dump. CRIU writes none on ARM64. */
 const processorFile = 'cpuinfo.img'
 const fittingMax = 256
@@ -181,6 +184,10 @@ function holding(fork: ForkSign | undefined): string {
  * With `connected` packets arrive in the namespace only when all sockets exist (`network-unlock`): CRIU releases a socket to send what had
  * not been sent yet, and a packet to a peer that does not exist yet would be answered with a reset. Packets of CRIU itself, which bear its
  * mark, pass. A namespace that stays shut would be worse than no sandbox, and CRIU ignores a failure at `network-unlock`.
+ *
+ * A restored connection sends segments of 524 bytes, since CRIU tells the kernel only afterwards what the peer takes, until the MTU of its route
+ * changes. So the loopback gets its own MTU last. Full receivers cannot take all small segments for which they have announced room, and the
+ * senders try again later and later, and slower, for as long as nobody reads.
  */
 function networking(
   { address, lazyMembers }: StagedMemory,
@@ -191,7 +198,10 @@ function networking(
     ([name, value]) => `echo ${value} > /proc/sys/${name.replaceAll('.', '/')}`,
   )
   const unlock = `[ "$CRTOOLS_SCRIPT_ACTION" != network-unlock ] || {
-  nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" nft delete table inet ${heldTable} || kill -9 "$CRTOOLS_INIT_PID"
+  nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" sh -c '
+ip link set lo mtu ${loopbackMtu}
+nft delete table inet ${heldTable}
+' || kill -9 "$CRTOOLS_INIT_PID"
   exit
 }
 `
@@ -199,7 +209,7 @@ function networking(
 ${lazyMembers.length > 0 ? joinScript(lazyMembers) : ''}exec nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" sh -ec '
 ${settings.join('\n')}
 ip -batch - <<END
-link set lo up
+link set lo ${connected ? `mtu ${otherMtu} ` : ''}up
 address add ${address}/32 dev lo
 route add default dev lo
 END
