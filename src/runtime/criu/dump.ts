@@ -35,6 +35,7 @@ table inet ${heldTable}
 delete table inet ${heldTable}
 table inet ${heldTable} {
   set held { type inet_proto; flags timeout; timeout ${holdSeconds}s; elements = { tcp } }
+  chain output { type filter hook output priority -300; oif lo meta l4proto @held drop; }
   chain input { type filter hook input priority -300; iif lo meta l4proto @held drop; }
 }
 END
@@ -196,9 +197,10 @@ async function dumpConfig(dump: Dump, sandboxDir: string, groups: readonly strin
 /**
  * The script that CRIU calls at each stage, in the folder of the images. CRIU aborts the dump when it fails.
  *
- * `network-lock`, before CRIU reads the first socket: from then on nothing arrives over the loopback. The kernel's timers go on sending for
- * processes that stand still, and CRIU reads the two ends of a connection one after the other: the second could have received what the
- * first has not sent by its image. The kernel later sends again what was held. In a sandbox without connections nothing is held.
+ * `network-lock`, before CRIU reads the first socket: from then on no packet leaves or arrives over the loopback. The kernel's timers go on sending
+ * for processes that stand still, and CRIU reads the two ends of a connection one after the other: the second could have received what the
+ * first has not sent by its image. What may not leave does not count as sent: lost data would be sent again after seconds in a fork, and later and
+ * later as long as the receiver is full. In a sandbox without connections nothing is held.
  *
  * `post-dump`: no process has moved since the dump, and all go on when the script fails. So no process ends before the saved memory is
  * known to be restorable. The kernel releases the mutexes that ending processes hold in mapped files; so as the last step the

@@ -25,6 +25,10 @@ const criuMark = '0xc114'
 const heldTable = 'restore'
 const holdPackets = `nft -f - <<END
 table inet ${heldTable} {
+  chain output {
+    type filter hook output priority -300; policy drop;
+    meta mark ${criuMark} accept
+  }
   chain input {
     type filter hook input priority -300; policy drop;
     meta mark ${criuMark} accept
@@ -181,13 +185,12 @@ function holding(fork: ForkSign | undefined): string {
  * were made, on the loopback alone, so that no packet of theirs leaves the namespace. A lazy-pages daemon joins the control group, in which
  * CRIU is by now: the sandbox pays for the daemon's work.
  *
- * With `connected` packets arrive in the namespace only when all sockets exist (`network-unlock`): CRIU releases a socket to send what had
- * not been sent yet, and a packet to a peer that does not exist yet would be answered with a reset. Packets of CRIU itself, which bear its
- * mark, pass. A namespace that stays shut would be worse than no sandbox, and CRIU ignores a failure at `network-unlock`.
+ * With `connected` no packet leaves a socket before all of them exist (`network-unlock`): CRIU releases a socket to send what had not been sent yet,
+ * and a packet to a peer that does not exist yet would be answered with a reset. Packets of CRIU itself, which bear its mark, pass. A
+ * namespace that stays shut would be worse than no sandbox, and CRIU ignores a failure at `network-unlock`.
  *
  * A restored connection sends segments of 524 bytes, since CRIU tells the kernel only afterwards what the peer takes, until the MTU of its route
- * changes. So the loopback gets its own MTU last. Full receivers cannot take all small segments for which they have announced room, and the
- * senders try again later and later, and slower, for as long as nobody reads.
+ * changes. So the loopback gets its own MTU last.
  */
 function networking(
   { address, lazyMembers }: StagedMemory,
