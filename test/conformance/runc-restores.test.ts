@@ -42,8 +42,9 @@ idle = [pair(socket.AF_INET, "127.0.0.1"), pair(socket.AF_INET6, "::1")]
 pairs[0][0].shutdown(socket.SHUT_WR)
 assert all(count > 200_000 for _, count in sent), sent
 def too_late(*_):
-    raise Exception(f"too late at {arrived_pairs}: " + open("/proc/net/tcp").read() + open("/proc/net/tcp6").read() + open("/proc/net/netstat").read())
+    raise Exception(f"too late, with {arrived_pairs} arrived: " + open("/proc/net/tcp").read() + open("/proc/net/tcp6").read() + open("/proc/net/netstat").read())
 signal.signal(signal.SIGALRM, too_late)
+arrived_pairs = 0
 print("ready", flush=True)
 for line in sys.stdin:
     signal.alarm(300)
