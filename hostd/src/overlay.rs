@@ -1,4 +1,4 @@
-//! The root of a sandbox: an overlay whose lower layers each belong to an id range of their own and are shown in the
+//! The root of a sandbox, or of a tree that is only read: an overlay whose lower layers each belong to an id range of their own and are shown in the
 //! sandbox's range. The upper layer cannot be idmapped (the kernel answers EOVERFLOW), so it is owned by the sandbox's
 //! range on disk.
 //!
@@ -24,14 +24,20 @@ const OPTIONS_BYTES_MAX: usize = 4095;
 #[derive(Debug)]
 pub struct Mount {
     target: PathBuf,
-    upper: PathBuf,
-    work: PathBuf,
+    /// Absent: the overlay cannot be written.
+    upper: Option<Upper>,
     start: u32,
     count: u32,
     /// Newest first; each with the first id of the range that owns it on disk.
     lowers: Vec<(u32, PathBuf)>,
     /// A folder; no layer is on a mount below it.
     hide: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Upper {
+    path: PathBuf,
+    work: PathBuf,
 }
 
 impl Mount {
@@ -45,15 +51,14 @@ impl Mount {
         if lowers.is_empty() {
             return Err(refused("layers: must not be empty"));
         }
-        Ok(Mount {
-            target: fields.path("target")?,
-            upper: fields.path("upper")?,
-            work: fields.path("work")?,
-            hide: fields.optional_path("hide")?,
-            start,
-            count,
-            lowers,
-        })
+        let upper = match (fields.optional_path("upper")?, fields.optional_path("work")?) {
+            (Some(path), Some(work)) => Some(Upper { path, work }),
+            (None, None) if lowers.len() > 1 => None,
+            (None, None) => return Err(refused("layers: must be two without upper")),
+            (Some(_), None) => return Err(refused("work: is required")),
+            (None, Some(_)) => return Err(refused("upper: is required")),
+        };
+        Ok(Mount { target: fields.path("target")?, upper, hide: fields.optional_path("hide")?, start, count, lowers })
     }
 }
 
@@ -86,18 +91,23 @@ fn stage(request: &Mount) -> Result<OwnedFd, Error> {
     }
     let root = make_dir(scratch, "root")?;
     std::env::set_current_dir(scratch).map_err(|error| Error::io("enter", scratch.display(), error))?;
-    let options = options(&names, plain(&request.upper)?, plain(&request.work)?)?;
+    let upper = request.upper.as_ref().map(|Upper { path, work }| Ok::<_, Error>((plain(path)?, plain(work)?)));
+    let options = options(&names, upper.transpose()?)?;
     // A device file made inside cannot be opened through this mount, whatever is in the layers.
-    sys::mount_at("overlay", &root, sys::MS_NODEV, &options)?;
+    let read_only = if request.upper.is_none() { sys::MS_RDONLY | sys::MS_NOSUID } else { 0 };
+    sys::mount_at("overlay", &root, sys::MS_NODEV | read_only, &options)?;
     sys::clone_tree(&root)
 }
 
 /// `index` and `nfs_export` let CRIU dump inotify watches; both must be on from the first mount of an upper on.
-fn options(lowers: &[String], upper: &str, work: &str) -> Result<String, Error> {
-    let options = format!(
-        "lowerdir={},upperdir={upper},workdir={work},index=on,nfs_export=on,redirect_dir=off,metacopy=off",
-        lowers.join(":")
-    );
+fn options(lowers: &[String], upper: Option<(&str, &str)>) -> Result<String, Error> {
+    let lowers_option = format!("lowerdir={},metacopy=off", lowers.join(":"));
+    let options = match upper {
+        Some((upper, work)) => {
+            format!("{lowers_option},upperdir={upper},workdir={work},index=on,nfs_export=on,redirect_dir=off")
+        }
+        None => format!("{lowers_option},redirect_dir=nofollow"),
+    };
     if options.len() > OPTIONS_BYTES_MAX {
         return Err(Error::new(format!("{} layers are too many for one overlay", lowers.len())));
     }
@@ -124,8 +134,32 @@ mod tests {
     #[test]
     fn five_hundred_layers_fit_and_a_thousand_are_refused() {
         let names = |count: usize| (0..count).map(|index| index.to_string()).collect::<Vec<_>>();
-        assert!(options(&names(500), "/run/atoll-0123abcd/pool/sandboxes/sb-x/upper", "/w").is_ok());
-        assert!(options(&names(1100), "/u", "/w").is_err());
+        assert!(options(&names(500), Some(("/run/atoll-0123abcd/pool/sandboxes/sb-x/upper", "/w"))).is_ok());
+        assert!(options(&names(1100), Some(("/u", "/w"))).is_err());
+    }
+
+    #[test]
+    fn an_overlay_without_an_upper_layer_has_no_index_and_follows_no_redirect() {
+        let options = options(&["0".to_owned(), "1".to_owned()], None).expect("options");
+        assert_eq!(options, "lowerdir=0:1,metacopy=off,redirect_dir=nofollow");
+    }
+
+    #[test]
+    fn an_upper_layer_comes_with_its_work_folder_and_one_layer_is_too_few_without_it() {
+        let layer = r#"{"start":0,"path":"/base"}"#;
+        let parse = |extra: &str, layers: &str| {
+            let request = format!(
+                r#"{{"protocol":{},"op":"mount-overlay","target":"/t","range":{{"start":1,"count":2}},"layers":[{layers}]{extra}}}"#,
+                crate::protocol::VERSION
+            );
+            crate::protocol::request::Request::alone(request.as_bytes())
+        };
+        let two = format!("{layer},{layer}");
+        assert!(parse("", &two).is_ok());
+        assert!(parse(r#","upper":"/u","work":"/w""#, layer).is_ok());
+        assert!(parse("", layer).is_err());
+        assert!(parse(r#","upper":"/u""#, &two).is_err());
+        assert!(parse(r#","work":"/w""#, &two).is_err());
     }
 
     #[test]

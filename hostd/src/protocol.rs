@@ -7,4 +7,4 @@ pub mod frame;
 pub mod request;
 
 /// The version of requests and answers, which a change of either raises. Each side refuses a peer of another version.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;

@@ -36,9 +36,10 @@ export const table = {
   'runtime/oci': [...tools, 'runtime/cgroups', 'runtime/lxcfs.ts'],
   'runtime/oci-image': [...tools, 'runtime/cgroups', 'runtime/disk'],
   'runtime/criu': [...tools, 'runtime/cgroups', 'runtime/disk', 'runtime/lxcfs.ts', 'runtime/oci'],
+  'runtime/trees': [...tools, 'runtime/oci'],
   'runtime/host': [
     ...[...tools, 'runtime/guest-client', 'runtime/network', 'runtime/cgroups', 'runtime/disk', 'runtime/lxcfs.ts'],
-    ...['runtime/oci', 'runtime/oci-image', 'runtime/criu', 'runtime/egress'],
+    ...['runtime/oci', 'runtime/oci-image', 'runtime/criu', 'runtime/egress', 'runtime/trees'],
   ],
   'runtime/index.ts': ['runtime/disk', 'runtime/oci', 'runtime/oci-image', 'runtime/host'],
   'runtime/doctor': [

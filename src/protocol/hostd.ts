@@ -7,7 +7,7 @@ import { z } from 'zod'
  */
 
 /** A change of requests or answers changes it, and `VERSION` in `hostd/src/protocol.rs`. */
-export const hostdProtocol = 1
+export const hostdProtocol = 2
 
 const text = z
   .string()
@@ -70,8 +70,9 @@ const toolRequests = [
   request('make-source', { dir: path }),
   request('mount-overlay', {
     target: path,
-    upper: path,
-    work: path,
+    /** Both, or neither: then there are two layers at least, and the overlay cannot be written. */
+    upper: path.optional(),
+    work: path.optional(),
     range,
     /** Newest first; `start` is the first id of the range that owns one on disk. */
     layers: z

@@ -115,6 +115,9 @@ impl Folder {
     }
 }
 
+/// Of one opening, on a machine that renames and mounts without end.
+const ATTEMPTS_MAX: u32 = 100;
+
 /// Opens a file, but not through a link of `/proc/PID/fd` (ELOOP): the kernel lets every thread of a process follow the links of the
 /// process, to what other operations have open as another user. ENOSYS before Linux 5.6.
 pub fn open_strictly(path: &Path, flags: c_int) -> io::Result<File> {
@@ -125,8 +128,17 @@ fn open(folder: RawFd, path: &OsStr, flags: c_int, mode: u64, resolve: u64) -> i
     let path = c_name(path)?;
     let how = OpenHow { flags: (flags | O_CLOEXEC) as u64, mode, resolve };
     let size = size_of::<OpenHow>();
-    // SAFETY: the path ends with NUL, the structure has the given size, and the result is a new descriptor.
-    unsafe { owned(libc::syscall(libc::SYS_OPENAT2, folder, path.as_ptr(), &how as *const OpenHow, size)) }
+    for attempt in 1.. {
+        // SAFETY: the path ends with NUL, the structure has the given size, and the result is a new descriptor.
+        let opened =
+            unsafe { owned(libc::syscall(libc::SYS_OPENAT2, folder, path.as_ptr(), &how as *const OpenHow, size)) };
+        // While `..` was followed something was renamed or mounted, anywhere on the machine: try again (openat2(2), EAGAIN).
+        match opened {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && attempt < ATTEMPTS_MAX => continue,
+            done => return done,
+        }
+    }
+    unreachable!()
 }
 
 pub(crate) fn c_name(name: &OsStr) -> io::Result<CString> {

@@ -67,6 +67,24 @@ export function memoryConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
+  test('fork: without the memory of the checkpoint one has its disk alone', async ({ driver, guest }) => {
+    const [source, cp, fork] = [await createLoaded(under()), freshId('cp'), freshId('sb')]
+    await evaluate(guest(source), '[x := 41]')
+    await succeed(guest(source), 'echo checkpoint > /workspace/file')
+    await driver.checkpoint(source, cp, 'full')
+    await driver.create(specOf(fork, { from: { checkpointId: cp, memory: false } }))
+    assert.equal(await succeed(guest(fork), 'cat /workspace/file; hostname'), `checkpoint\n${fork}`)
+    const processes = await succeed(guest(fork), 'for p in /proc/[0-9]*; do tr "\\0" " " <$p/cmdline; echo; done')
+    assert.doesNotMatch(processes, /python/)
+    assert.equal(driver.hasMemory(fork), false)
+    // A hibernation keeps its own.
+    await succeed(guest(fork), 'echo own > /workspace/file')
+    await driver.hibernate(fork)
+    await driver.wake(specOf(fork))
+    assert.equal(await succeed(guest(fork), 'cat /workspace/file'), 'own')
+    await remove(driver, source, fork, cp)
+  })
+
   test('checkpoint: memory and disk are of the same moment', async ({ driver, guest }) => {
     const [source, cp] = [await create(driver), freshId('cp')]
     // Between its two writes nothing else happens: a snapshot of another moment than the memory shows a gap.

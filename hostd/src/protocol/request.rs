@@ -310,7 +310,8 @@ mod tests {
 
     #[test]
     fn another_version_and_an_unknown_operation_are_refused() {
-        let other = parse(r#"{"protocol":2,"op":"freeze","groups":["/a"]}"#).expect_err("refused");
+        let other = parse(&format!("{{\"protocol\":{},\"op\":\"freeze\",\"groups\":[\"/a\"]}}", VERSION + 1))
+            .expect_err("refused");
         assert_eq!(other.code, Code::UnsupportedProtocol);
         let unknown = parse(&format!("{{\"protocol\":{VERSION},\"op\":\"number\"}}")).expect_err("refused");
         assert!(unknown.code == Code::InvalidRequest && unknown.to_string().starts_with("number: unknown operation"));

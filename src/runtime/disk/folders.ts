@@ -8,7 +8,7 @@ export const importsFolder = 'imports'
 export const backupsFolder = 'backup'
 /** Of builds, kept from one to the next. */
 export const cachesFolder = 'caches'
-/** Of mounts for one step of a build. */
+/** Of mounts for one step of a build, and of sandboxes whose disks are being read. */
 export const scratchFolder = 'scratch'
 /** A subvolume of its own, so that a backup can take a snapshot of it. */
 export const memoryFolder = 'memory'

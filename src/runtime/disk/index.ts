@@ -284,6 +284,23 @@ export class DiskPool {
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
   }
 
+  /**
+   * Bytes that each subvolume has alone, by its path in the pool: what its removal would give back. Data that has not reached the disk does not
+   * count. Absent for what is no subvolume.
+   */
+  async exclusiveBytes(): Promise<ReadonlyMap<string, number>> {
+    return (await this.#quota?.exclusiveBytes()) ?? new Map()
+  }
+
+  /** When a subvolume was made, to the second before. */
+  async createdAtMs(relative: string): Promise<number> {
+    const shown = await this.#options.hostd.run(['btrfs', 'subvolume', 'show', this.path(relative)])
+    const [, day, time, zone] = /^\s*Creation time:\s*(\S+) (\S+) ([+-]\d{4})/m.exec(shown) ?? []
+    const at = Date.parse(`${day}T${time}${zone?.slice(0, 3)}:${zone?.slice(3)}`)
+    // One of unknown age may have been made at any time.
+    return Number.isNaN(at) ? 0 : at
+  }
+
   /** The generation of a subvolume, which grows with the changes that reach the disk. */
   async generation(relative: string): Promise<number> {
     const shown = await this.#options.hostd.run(['btrfs', 'subvolume', 'show', this.path(relative)])

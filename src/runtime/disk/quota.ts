@@ -67,6 +67,21 @@ export class Quota {
     return this.#counted(path)
   }
 
+  /** Bytes that no other subvolume shares, by path; of data that has reached the disk. Starts two programs. */
+  async exclusiveBytes(): Promise<ReadonlyMap<string, number>> {
+    const subvolumes = await this.#run(['btrfs', 'subvolume', 'list', this.#mountDir])
+    const groups = await this.#run(['btrfs', 'qgroup', 'show', '--raw', this.#mountDir])
+    const bytes = new Map(
+      [...groups.matchAll(/^0\/(\d+)\s+\d+\s+(\d+)/gm)].map(([, id = '', own]) => [id, Number(own)]),
+    )
+    const found = new Map<string, number>()
+    for (const [, id = '', path = ''] of subvolumes.matchAll(/^ID (\d+) .* path (.+)$/gm)) {
+      const own = bytes.get(id)
+      if (own !== undefined) found.set(path, own)
+    }
+    return found
+  }
+
   #counted(path: string): number | undefined {
     const id = this.#ids.get(path)
     if (id === undefined) return undefined

@@ -36,6 +36,7 @@ import { RunningSandboxes } from './running.ts'
 import { MemorySaver } from './save-memory.ts'
 import { HostStepMounts } from './step-mounts.ts'
 import { Supervisor } from './supervisor.ts'
+import { HostTrees } from './trees.ts'
 
 /** More boots at a time would only wait longer for their guests. */
 const bootsAtOnce = Math.max(4, 2 * availableParallelism())
@@ -182,6 +183,7 @@ export async function assemble(context: DriverContext, hostTool: string, onExit:
   return {
     ...{ cgroups, criu, traits, templates, work, lazy, importer, pusher },
     ...{ limitFiles, limits, shares, running, supervisor, launcher, memory, firstStart, inPlace, stepMounts },
+    trees: new HostTrees(context),
   }
 }
 

@@ -6,6 +6,7 @@ import type {
   CheckpointKind,
   DiskReport,
   DriverCapabilities,
+  DiskTrees,
   DriverEgress,
   ImageSource,
   ImageTarget,
@@ -335,6 +336,10 @@ class OciDriver implements RuntimeDriver {
 
   get egress(): DriverEgress {
     return this.#context.egress
+  }
+
+  get trees(): DiskTrees {
+    return this.#host().trees
   }
 
   get shares(): SandboxShares {

@@ -8,7 +8,7 @@ import { removeFence } from './fence.ts'
 import type { Launcher } from './launcher.ts'
 import type { Limits } from './limits.ts'
 import type { Machine } from './machine.ts'
-import { basedOn, newGeneration, type SandboxRecord } from './records.ts'
+import { basedOn, newGeneration, type SandboxRecord, withoutMemory } from './records.ts'
 import type { RunningSandboxes } from './running.ts'
 
 interface FirstStartOptions extends Pick<Machine, 'inventory' | 'images' | 'pool' | 'network' | 'egress' | 'log'> {
@@ -41,7 +41,7 @@ export class FirstStart {
       ...inventory.claim(),
       ...(from === undefined
         ? { ...current, layers: [], generation: newGeneration() }
-        : basedOn(from, current, bootId())),
+        : basedOn(spec.from?.memory === false ? withoutMemory(from) : from, current, bootId())),
       ...kind,
     }
     const recorded = inventory.sandboxes.put(record)

@@ -3,6 +3,7 @@ import { lockName } from '../../lib/process-lock.ts'
 import type { KnownResources, ReconcileReport, SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskBounds } from '../cgroups/disk-rates.ts'
 import { Cgroups } from '../cgroups/index.ts'
+import { removeFolders } from '../cleanup.ts'
 import { importsFolder } from '../disk/index.ts'
 import type { Freezer } from '../disk/space-watch.ts'
 import type { HostNames } from '../host-names.ts'
@@ -16,6 +17,7 @@ import { makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { anyRuns, showLimits } from './running.ts'
 import { removeMountRemains } from './step-mounts.ts'
 import { assertPoolIsThere } from './strangers.ts'
+import { treesDir } from './trees.ts'
 
 /**
  * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed. `onExit` is called for each
@@ -63,6 +65,8 @@ export async function openHost(
     await registries.removeSecrets()
     // Dumps of a dead server have been awaited by now.
     await work.remove()
+    // Containers in which trees were read have ended with their groups.
+    await removeFolders(hostd, [treesDir(names)])
     await inventory.removeExpired(context.quarantineKeptMs)
     await inventory.removeAllUnused()
     return { host, report }

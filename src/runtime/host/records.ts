@@ -88,6 +88,11 @@ export function basedOn(
   return { ...onDisk, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
+/** A checkpoint without its memory. */
+export function withoutMemory({ memory: _memory, ...record }: CheckpointRecord): CheckpointRecord {
+  return record
+}
+
 /**
  * The format of record files; each change that an older or a newer server would misread raises it. A file of another format is
  * unreadable, and its sandbox or checkpoint goes to quarantine whole.

@@ -1,12 +1,14 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import type { DiskReport } from './disk-report.ts'
+import type { DiskTrees } from './disk-trees.ts'
 import type { DriverEgress } from './egress.ts'
 import type { ImageSource, ImageTarget, ImportedImage } from './image-import.ts'
 import type { KnownResources, ReconcileReport } from './reconcile-report.ts'
 import type { StepMounts } from './step-mounts.ts'
 
 export * from './disk-report.ts'
+export * from './disk-trees.ts'
 export type * from './egress.ts'
 export type * from './image-import.ts'
 export type * from './reconcile-report.ts'
@@ -217,6 +219,9 @@ export interface RuntimeDriver {
   /** Holds what sandboxes reach, as `EgressContext` says. Undefined where the driver cannot. */
   readonly egress?: DriverEgress
 
+  /** Reads disks at rest. Undefined where the driver cannot. */
+  readonly trees?: DiskTrees
+
   /** Divides the host among its running sandboxes. Undefined where the driver cannot. */
   readonly shares?: SandboxShares
 
@@ -263,8 +268,8 @@ export interface SandboxSpec {
   owner?: string
   /** Name of an installed image, such as `base`. */
   image: string
-  /** Starts from this checkpoint's disk (and memory, for a full one) instead of the image. */
-  from?: { checkpointId: string }
+  /** Starts from this checkpoint's disk (and memory, for a full one, unless that is `false`) instead of the image. */
+  from?: { checkpointId: string; memory?: false }
   cpuCount: number
   memoryMb: number
   diskMb: number
