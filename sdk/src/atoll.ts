@@ -6,6 +6,7 @@ import { type LogOptions, logOf } from './log.ts'
 import { pagesOf } from './pages.ts'
 import type { EventInfo, HostInfo, ListedCheckpointInfo, OwnLimits, Whoami } from './types.ts'
 import { Audit } from './audit.ts'
+import { Capsule } from './capsules.ts'
 import { OrganisationEgress } from './egress.ts'
 import { Keys } from './keys.ts'
 import { Organisations } from './organisations.ts'
@@ -55,6 +56,8 @@ export interface ListCheckpointsOptions extends RequestOptions {
   /** Only those of this sandbox, by id or name. */
   sandbox?: string | undefined
   owner?: ListedCheckpointInfo['owner'] | undefined
+  /** Default: all but those of turns of sessions. */
+  origin?: ListedCheckpointInfo['origin'] | undefined
 }
 
 /** A body that is sent as it is. */
@@ -127,8 +130,18 @@ export class Atoll {
   }
 
   /** All checkpoints, newest first, also those whose sandbox is gone and those that images and sessions have made (`owner`). */
-  checkpoints({ sandbox, owner, ...request }: ListCheckpointsOptions = {}): AsyncIterable<ListedCheckpointInfo> {
-    return pagesOf(this, '/api/checkpoints', { sandbox, owner }, request)
+  checkpoints({
+    sandbox,
+    owner,
+    origin,
+    ...request
+  }: ListCheckpointsOptions = {}): AsyncIterable<ListedCheckpointInfo> {
+    return pagesOf(this, '/api/checkpoints', { sandbox, owner, origin }, request)
+  }
+
+  /** What a link to a moment of a session shows: of its token, or its URL. */
+  capsule(tokenOrUrl: string): Capsule {
+    return new Capsule(this, tokenOrUrl)
   }
 
   /** Deletes a checkpoint by its id. Sandboxes that were started from it stay. */

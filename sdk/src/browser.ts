@@ -1,7 +1,9 @@
 /** Sandboxes and agent sessions of an Atoll server. `README.md` is the way in. */
+export type { AgentConfig, SessionChange } from './agent-config.ts'
 export { Atoll, type AtollOptions, type ClientOptions, type Content, type RequestOptions } from './atoll.ts'
 export type { AttachOptions } from './attached.ts'
 export type { ContextProgress, DockerfileSource } from './build-context.ts'
+export { Capsule, Capsules, type ForkCapsuleOptions, type NewCapsule } from './capsules.ts'
 export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts'
 export type { CommandOptions, FollowedResult, RunOptions, SpawnOptions } from './command.ts'
 export { OrganisationEgress, SandboxEgress, type EgressLogOptions, type FollowEgressOptions } from './egress.ts'
@@ -40,14 +42,25 @@ export { Sandbox } from './sandbox.ts'
 export type * from './sandbox-options.ts'
 export {
   Session,
-  type AgentConfig,
   type AgentEvent,
   type CreateSessionOptions,
   type EventOptions,
   type ExportRecord,
   type ListSessionsOptions,
 } from './session.ts'
+export {
+  Timeline,
+  type ForkSessionOptions,
+  type ForkSessionsOptions,
+  type ForkVariant,
+  type RewindOptions,
+  type SessionFork,
+  type SessionPlace,
+  type TimelineOptions,
+  type TimelinePageOptions,
+} from './session-travel.ts'
 export { Terminal, type TerminalSize } from './terminal.ts'
+export type { CompareOptions, PatchTextOptions } from './trees.ts'
 export type { TransferOptions, TransferProgress } from './transfer.ts'
 export type * from './types.ts'
 export { Volumes, type CreateVolumeOptions, type VolumeMount } from './volumes.ts'

@@ -126,7 +126,7 @@ const classes: Record<ErrorCode, typeof AtollError> = {
 export function errorOf(status: number, headers: Headers, text: string): AtollError {
   const retryAfterSeconds = secondsOf(headers.get('retry-after'))
   const common = { status, ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }) }
-  const { code, message, details } = told(text)
+  const { code, message, details } = told(objectOf(text))
   const named = known(headers.get('x-error-code')).code
   if (message === undefined && named !== undefined) {
     // An answer to HEAD has no body.
@@ -138,6 +138,12 @@ export function errorOf(status: number, headers: Headers, text: string): AtollEr
   // A newer server may have more codes.
   if (code === undefined) return new AtollError(message, { ...common, details })
   return makeError(code, message, { ...common, details })
+}
+
+/** The error of one thing of several, inside an answer that is none. `body` has the form of an error. */
+export function errorIn(body: Record<string, unknown>): AtollError {
+  const { code, message = 'it failed', details } = told(body)
+  return code === undefined ? new AtollError(message, { details }) : makeError(code, message, { details })
 }
 
 /** The error of a code, also where it comes inside another answer. */
@@ -155,8 +161,11 @@ export function withMessage(error: unknown, message: (reason: string) => string)
 }
 
 /** `/api` answers `{error, code, …}`, `/v1` `{error: {type, message, code}}`. */
-function told(text: string): { code?: ErrorCode; message?: string; details: Record<string, unknown> } {
-  const body = objectOf(text)
+function told(body: Record<string, unknown>): {
+  code?: ErrorCode
+  message?: string
+  details: Record<string, unknown>
+} {
   const { error, code, ...details } = body
   if (typeof error === 'string') return { ...known(code), message: error, details }
   const { message, code: inner } = (error ?? {}) as { message?: unknown; code?: unknown }

@@ -20,15 +20,18 @@ import type {
   WakeOptions,
 } from './sandbox-options.ts'
 import { Terminal } from './terminal.ts'
+import { type CompareOptions, comparisonOf, openPatch, type PatchTextOptions, readPatch } from './trees.ts'
 import type {
   Autoscale,
   CheckpointInfo,
+  DiskComparison,
   Limits,
   ListeningPort,
   PreviewInfo,
   ProcessInfo,
   SandboxInfo,
   SandboxMetrics,
+  SandboxTree,
   Scaled,
   ScalingLock,
   StartResult,
@@ -275,7 +278,7 @@ export class Sandbox implements AsyncDisposable {
     return new Checkpoint(this.#client, info, forksOf(this.#client))
   }
 
-  /** Checkpoints of the sandbox, oldest first. */
+  /** Checkpoints of the sandbox, oldest first, without those of turns of a session. */
   async checkpoints(options: RequestOptions = {}): Promise<Checkpoint[]> {
     const all = await this.#client.json<CheckpointInfo[]>('GET', `${this.#path}/checkpoints`, options)
     return all.map((info) => new Checkpoint(this.#client, info, forksOf(this.#client)))
@@ -286,6 +289,29 @@ export class Sandbox implements AsyncDisposable {
     const id = typeof checkpoint === 'string' ? checkpoint : checkpoint.id
     const path = `${this.#path}/checkpoints/${encodeURIComponent(id)}/restore`
     await this.#client.json('POST', path, { repeat: 'refused', ...options })
+  }
+
+  /** All sandboxes and checkpoints that have the same beginning. Nothing is woken. */
+  async tree(options: RequestOptions = {}): Promise<SandboxTree> {
+    return await this.#client.json('GET', `${this.#path}/tree`, options)
+  }
+
+  /**
+   * What differs between the files of two checkpoints, or of one and the present, as git sees them. Nothing is woken. Throws `NotFoundError`
+   * for a checkpoint that is not in the tree of the sandbox.
+   */
+  async diff(options: CompareOptions): Promise<DiskComparison> {
+    return await this.#client.json('GET', ...comparisonOf(this.#path, options))
+  }
+
+  /** The same as a unified diff, which `git apply` takes. Throws `TooLargeError` for one that is longer than `bytesMax`. */
+  async patch({ bytesMax, ...options }: PatchTextOptions): Promise<string> {
+    return await readPatch(this.#client, comparisonOf(this.#path, options), bytesMax)
+  }
+
+  /** The same of any length, up to 64 MiB. */
+  async patchStream(options: CompareOptions): Promise<ReadableStream<Uint8Array>> {
+    return await openPatch(this.#client, comparisonOf(this.#path, options))
   }
 
   /** Saves its memory and lets it go; the next use wakes it with its processes. */

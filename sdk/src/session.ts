@@ -1,32 +1,37 @@
+import { type AgentConfig, changeOf, configOf, type SessionChange } from './agent-config.ts'
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
+import { Capsules } from './capsules.ts'
 import type { EgressOptions } from './egress-policy.ts'
-import { type AtollError, makeError } from './errors.ts'
+import { type AtollError, errorIn, makeError } from './errors.ts'
 import { eventsOf, streamOf, type StreamEvent } from './events.ts'
 import { linesOf } from './lines.ts'
 import type { components } from './api.ts'
-import type { AccessToken, Message, SessionEvent, SessionInfo } from './types.ts'
+import {
+  forkOf,
+  type ForkSessionOptions,
+  type ForkSessionsOptions,
+  placeOf,
+  type RewindOptions,
+  type SessionFork,
+  Timeline,
+  type TimelineOptions,
+} from './session-travel.ts'
+import { type Comparison, openPatch, readPatch } from './trees.ts'
+import type {
+  AccessToken,
+  ForkedSessions,
+  ForkEstimate,
+  Message,
+  RewindPreview,
+  RewoundInfo,
+  SessionComparison,
+  SessionEvent,
+  SessionInfo,
+} from './types.ts'
 import type { VolumeMount } from './volumes.ts'
 
 /** An event of the agent's work: `assistant`, `tool_use_summary`, `result`, `turn_complete`, `error` … */
 export type AgentEvent = components['schemas']['StreamEvent']
-
-export interface AgentConfig {
-  /** Added to the prompt of the harness. */
-  systemPrompt?: string | undefined
-  /** Files of the sandbox, by path. */
-  skills?: Record<string, string> | undefined
-  allowedTools?: readonly string[] | undefined
-  cwd?: string | undefined
-  /** Such as `anthropic/claude-sonnet-4-5`. */
-  model?: string | undefined
-  /** `pi`, `claude` or `acp:<command>`. */
-  harness?: string | undefined
-  /** Calls of the model in one turn. */
-  maxTurns?: number | undefined
-  maxTokens?: number | undefined
-  maxCostUsd?: number | undefined
-  envs?: Record<string, string> | undefined
-}
 
 export interface CreateSessionOptions extends ClientOptions, Pick<EgressOptions, 'secretStore' | 'egress'> {
   /** Serves wherever its id does, while it runs: `Session.connect(name)`. */
@@ -80,17 +85,23 @@ export class Session {
   /** Where the work of the agent is seen. */
   readonly previewUrl: string
   readonly sandboxId: string
+  /** Of one that `fork` has returned: where it begins, and whether that is the very place that was asked for. */
+  readonly forkedAt: SessionInfo['fork']
+  /** Moments of it that others may see. */
+  readonly capsules: Capsules
   readonly #client: Atoll
   readonly #path: string
 
   /** Use {@link Session.create} or {@link Session.connect}. */
-  constructor(client: Atoll, { id, userId, previewUrl, sandboxId }: SessionInfo) {
+  constructor(client: Atoll, { id, userId, previewUrl, sandboxId, fork }: SessionInfo) {
     this.id = id
     this.userId = userId
     this.previewUrl = previewUrl
     this.sandboxId = sandboxId
+    this.forkedAt = fork
     this.#client = client
     this.#path = `/v1/sessions/${id}`
+    this.capsules = new Capsules(client, this.#path, userId)
   }
 
   /** Answers before the sandbox has booted. */
@@ -148,9 +159,9 @@ export class Session {
     } while (cursor !== undefined)
   }
 
-  /** The session now, with its messages and events. */
-  async info(options: RequestOptions = {}): Promise<SessionInfo> {
-    return await this.#client.json('GET', this.#path, options)
+  /** The session now, with its messages and events; with `branch: 'all'` also messages that a rewind has left. */
+  async info({ branch, ...options }: TimelineOptions = {}): Promise<SessionInfo> {
+    return await this.#client.json('GET', this.#path, { query: { branch }, ...options })
   }
 
   /** What the agent has said in the newest turn that has ended; undefined before the first. Of an answer that is too long, its beginning. */
@@ -192,11 +203,96 @@ export class Session {
     return await this.#client.json('DELETE', `${this.#path}/messages/${encodeURIComponent(messageId)}`, options)
   }
 
-  /** Starts another session that goes on from here, with its machine as it is now. Throws `ConflictError` while the agent works. */
-  async fork({ name, ...options }: RequestOptions & { name?: string | undefined } = {}): Promise<Session> {
-    const json = { user_id: this.userId, name }
-    const info = await this.#client.json<SessionInfo>('POST', `${this.#path}/fork`, { json, creates: true, ...options })
-    return new Session(this.#client, info)
+  /**
+   * Starts another session that goes on from here, or from a place `at`, with its machine as it was then. With `count` or `variants` it
+   * starts several from one checkpoint, in that order; one that did not start has an `error`. Throws `ConflictError` while the agent works,
+   * unless it is given a place.
+   */
+  async fork(options?: ForkSessionOptions & { count?: undefined; variants?: undefined }): Promise<Session>
+  async fork(options: ForkSessionsOptions & ({ count: number } | { variants: object })): Promise<SessionFork[]>
+  async fork({ name, at, count, variants, ...options }: ForkSessionsOptions = {}): Promise<Session | SessionFork[]> {
+    const json = { user_id: this.userId, ...forkOf({ name, at, count, variants }) }
+    const call = { json, creates: true, ...options }
+    const answer = await this.#client.json<SessionInfo | ForkedSessions>('POST', `${this.#path}/fork`, call)
+    if (!('sessions' in answer)) return new Session(this.#client, answer)
+    return answer.sessions.map((one) =>
+      'error' in one ? { error: errorIn(one) } : { session: new Session(this.#client, one) },
+    )
+  }
+
+  /** Its turns, newest first, each with its checkpoint, what it has changed and used, and the forks that begin at its end. */
+  timeline(options: TimelineOptions = {}): Timeline {
+    return new Timeline(this.#client, this.#path, options)
+  }
+
+  /**
+   * Takes it back, or forward, in place: ids and addresses stay. A turn that runs is interrupted, messages that wait are cancelled.
+   * `session.undo()`, or a rewind to `undoCheckpointId`, undoes it.
+   */
+  async rewind(options: RewindOptions & { preview: true }): Promise<RewindPreview>
+  async rewind(options: RewindOptions & { preview?: false | undefined }): Promise<RewoundInfo>
+  async rewind({
+    to,
+    what,
+    preview = false,
+    ...options
+  }: RewindOptions & { preview?: boolean | undefined }): Promise<RewoundInfo | RewindPreview> {
+    const json = { user_id: this.userId, to: placeOf(to), what }
+    const call = preview ? { json, query: { preview }, repeat: 'always' as const } : { json, creates: true }
+    return await this.#client.json('POST', `${this.#path}/rewind`, { ...call, ...options })
+  }
+
+  /** What a rewind would change; it changes nothing. */
+  async previewRewind(options: RewindOptions): Promise<RewindPreview> {
+    return await this.rewind({ ...options, preview: true })
+  }
+
+  /** Undoes the newest rewind or adoption, and an undo too. Throws `NotFoundError` when there was none, or its checkpoint is not kept. */
+  async undo(options: RequestOptions = {}): Promise<RewoundInfo> {
+    const { undoCheckpointId: checkpointId } = await this.timeline().page({ limit: 1, ...options })
+    if (checkpointId === null) throw makeError('not_found', `session ${this.id} has no rewind that can be undone`)
+    return await this.rewind({ to: { checkpointId }, ...options })
+  }
+
+  /** Takes it to where a fork of it stands, with the turns of the fork. It is undone like a rewind. The other forks are archived. */
+  async adopt(fork: Session | string, options: RequestOptions = {}): Promise<RewoundInfo> {
+    const json = { user_id: this.userId, from: typeof fork === 'string' ? fork : fork.id }
+    return await this.#client.json('POST', `${this.#path}/adopt`, { json, creates: true, ...options })
+  }
+
+  /**
+   * What has to change in the working folder of `against` for it to become that of the session, and what both have taken. `against` is
+   * another session, a checkpoint, or the id of a message of the session: the end of its turn. Nothing is woken.
+   */
+  async diff(against: string | { id: string }, options: RequestOptions = {}): Promise<SessionComparison> {
+    return await this.#client.json('GET', ...this.#comparison(against, options))
+  }
+
+  /** The same as a unified diff, which `git apply` takes. Throws `TooLargeError` for one that is longer than `bytesMax` (default 8 MiB). */
+  async patch(
+    against: string | { id: string },
+    { bytesMax, ...options }: RequestOptions & { bytesMax?: number | undefined } = {},
+  ): Promise<string> {
+    return await readPatch(this.#client, this.#comparison(against, options), bytesMax)
+  }
+
+  /** The same of any length, up to 64 MiB. */
+  async patchStream(
+    against: string | { id: string },
+    options: RequestOptions = {},
+  ): Promise<ReadableStream<Uint8Array>> {
+    return await openPatch(this.#client, this.#comparison(against, options))
+  }
+
+  /** What so many forks of it would take; 1 to 20. Nothing is made or woken. */
+  async estimate(forks = 1, options: RequestOptions = {}): Promise<ForkEstimate> {
+    return await this.#client.json('GET', `${this.#path}/estimate`, { query: { fork: forks }, ...options })
+  }
+
+  /** Changes its limits and what is kept after each turn; what is left out stays. A session that is paused for its budget goes on. */
+  async update(change: SessionChange, options: RequestOptions = {}): Promise<SessionInfo> {
+    const json = { user_id: this.userId, agent_config: changeOf(change) }
+    return await this.#client.json('PATCH', this.#path, { json, repeat: 'always', ...options })
   }
 
   /** Goes on in a new sandbox after the loss of its own. */
@@ -230,19 +326,9 @@ export class Session {
   async end(options: RequestOptions = {}): Promise<void> {
     await this.#client.json('DELETE', this.#path, options)
   }
-}
 
-function configOf(agent: AgentConfig) {
-  return {
-    system_prompt: agent.systemPrompt,
-    skills: agent.skills,
-    allowed_tools: agent.allowedTools,
-    cwd: agent.cwd,
-    model: agent.model,
-    harness: agent.harness,
-    max_turns: agent.maxTurns,
-    max_tokens: agent.maxTokens,
-    max_cost_usd: agent.maxCostUsd,
-    envs: agent.envs,
+  #comparison(against: string | { id: string }, options: RequestOptions): Comparison {
+    const query = { against: typeof against === 'string' ? against : against.id }
+    return [`${this.#path}/diff`, { query, ...options }]
   }
 }

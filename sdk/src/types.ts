@@ -17,6 +17,14 @@ export type CheckpointInfo = Schemas['Checkpoint']
 /** With its owner, and what makes use of it. */
 export type ListedCheckpointInfo = Schemas['ListedCheckpoint']
 export type CheckpointKind = CheckpointInfo['kind']
+/** What a checkpoint was made for. */
+export type CheckpointOrigin = CheckpointInfo['origin']
+/** All that has the same beginning as a sandbox. */
+export type SandboxTree = Schemas['SandboxTree']
+export type SandboxTreeNode = Schemas['SandboxTreeNode']
+/** How the files of two disks differ. */
+export type DiskComparison = Schemas['DiskComparison']
+export type ComparedFile = Schemas['ComparedFile']
 export type PatchInfo = Schemas['Patch']
 export type VolumeInfo = Schemas['Volume']
 /** A volume, what it holds, and the sandboxes that have it mounted. */
@@ -78,3 +86,23 @@ export type SessionInfo = Schemas['Session']
 export type Message = Schemas['Message']
 export type SessionEvent = Schemas['SessionEvent']
 export type AccessToken = Schemas['AccessToken']
+/** One page of the turns of a session. */
+export type TimelinePage = Schemas['Timeline']
+/** What answers a fork of several. */
+export type ForkedSessions = Schemas['ForkedSessions']
+/** A message and what the agent has done with it. */
+export type TurnInfo = Schemas['Turn']
+export type TurnUsage = Schemas['TurnUsage']
+/** Where a session is after a rewind, and what undoes it. */
+export type RewoundInfo = Schemas['Rewound']
+/** What a rewind would change. */
+export type RewindPreview = Schemas['RewindPreview']
+/** How the working folders of two states of sessions differ, and what each has taken. */
+export type SessionComparison = Schemas['SessionComparison']
+/** What forks of a session would take. */
+export type ForkEstimate = Schemas['ForkEstimate']
+/** A capsule, without its link. */
+export type CapsuleInfo = Schemas['Capsule']
+export type MadeCapsuleInfo = Schemas['MadeCapsule']
+/** What the link of a capsule shows. */
+export type CapsuleView = Schemas['CapsuleView']

@@ -83,6 +83,13 @@ export const commandTable: Record<string, readonly Entry[]> = {
       async () => (await import('./commands/restore.ts')).addRestore,
     ),
     entry(
+      'rewind',
+      'put it back, and keep its present to undo that',
+      async () => (await import('./commands/rewind.ts')).addRewind,
+    ),
+    entry('tree', 'draw checkpoints and forks', async () => (await import('./commands/tree.ts')).addTree),
+    entry('diff', 'compare files of checkpoints', async () => (await import('./commands/diff.ts')).addDiff),
+    entry(
       'patch',
       'scripts that run in what starts from a checkpoint',
       async () => (await import('./commands/patch.ts')).addPatch,

@@ -33,14 +33,17 @@ export type Lookup = (kind: string, flags: Flags, operands: readonly string[]) =
 
 const none: Completion = { candidates: [] }
 /** What the server must be asked for, by the names of arguments and flags. */
-const kinds = new Set(['sandbox', 'checkpoint', 'session', 'image', 'template', 'volume', 'process', 'port'])
+const kinds = new Set(['sandbox', 'checkpoint', 'session', 'turn', 'image', 'template', 'volume', 'process', 'port'])
 const kindOfOption: Record<string, string> = {
   template: 'template',
   checkpoint: 'checkpoint',
   sandbox: 'sandbox',
   session: 'session',
   context: 'context',
+  at: 'turn',
 }
+/** Of arguments that are named by their part in the command. */
+const kindOfArgument: Record<string, string> = { fork: 'session', against: 'session', to: 'turn' }
 /** What a shell takes as one word without quotes. Names of other shapes are not offered. */
 const word = /^[\w./:@%+,=-]+$/
 
@@ -113,7 +116,7 @@ async function completionOf(place: Place, current: string, look: Lookup): Promis
     const candidates = sandboxes.map(({ value, ...rest }) => ({ value: `${value}:`, ...rest }))
     return { candidates, hasFiles: argument.name() === 'path', isOpen: true }
   }
-  return await ofKind(argument.name(), place, look)
+  return await ofKind(kindOfArgument[argument.name()] ?? argument.name(), place, look)
 }
 
 async function ofKind(named: string, { command, flags, operands }: Place, look: Lookup): Promise<Completion> {

@@ -11,6 +11,16 @@ export function wholeNumber(text: string): number {
   return Number(text)
 }
 
+const unitSeconds: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
+
+/** `7d`, `12h`, `30m` or `90s`. */
+export function lifetime(text: string): number {
+  const [, count, unit = ''] = /^(\d{1,8})([smhd])$/.exec(text) ?? []
+  if (count === undefined || Number(count) === 0)
+    throw new InvalidArgumentError('It must be a number with s, m, h or d behind it, such as 7d.')
+  return Number(count) * (unitSeconds[unit] ?? 1)
+}
+
 export function portNumber(text: string): number {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0
   if (port < 1 || port > 65_535) throw new InvalidArgumentError('It must be a port, 1 to 65535.')

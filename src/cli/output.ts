@@ -53,7 +53,17 @@ export function bold(text: string): string {
 }
 
 function colored(style: string, text: string, isTerminal: boolean): string {
-  return isTerminal && !process.env['NO_COLOR'] ? `\x1b[${style}m${text}\x1b[0m` : text
+  return isTerminal && !process.env['NO_COLOR'] ? styled(style, text) : text
+}
+
+/** Whether what is written to standard output may have colours. */
+export function hasColors(): boolean {
+  return process.stdout.isTTY && !process.env['NO_COLOR']
+}
+
+/** A text in the style of these parameters (ECMA-48, SGR). */
+export function styled(style: string, text: string): string {
+  return `\x1b[${style}m${text}\x1b[0m`
 }
 
 /** Characters that would steer the terminal or turn the order of what stands beside them, without line ends and tabs. */
@@ -115,7 +125,8 @@ function fitted(needed: readonly number[], widthMax: number): number[] {
   }
 }
 
-function oneLine(cell: unknown): string {
+/** A cell of a list: remote text without line ends and such characters; `-` for nothing. */
+export function oneLine(cell: unknown): string {
   if (cell === undefined || cell === null || cell === '') return '-'
   const text = typeof cell === 'string' ? cell : JSON.stringify(cell)
   return printable(text.replaceAll(/[\n\t]+/g, ' '))
@@ -128,7 +139,7 @@ const wide =
 const combining = /[\p{Mn}\p{Me}\u200b-\u200d]/u
 
 /** The cells of a terminal that a text takes. */
-function widthOf(text: string): number {
+export function widthOf(text: string): number {
   // Printable ASCII, as nearly everything is.
   if (/^[ -~]*$/.test(text)) return text.length
   let width = 0
@@ -136,7 +147,8 @@ function widthOf(text: string): number {
   return width
 }
 
-function cut(text: string, width: number): string {
+/** A text of at most so many cells. */
+export function cut(text: string, width: number): string {
   if (widthOf(text) <= width) return text
   let kept = ''
   let left = width - 1
@@ -148,6 +160,6 @@ function cut(text: string, width: number): string {
   return `${kept}…`
 }
 
-function padded(text: string, width: number): string {
+export function padded(text: string, width: number): string {
   return text + ' '.repeat(Math.max(0, width - widthOf(text)))
 }

@@ -16,6 +16,18 @@ export function sizeText(bytes: number): string {
   return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${steps[unit]}`
 }
 
+/** `12.1k tok`. */
+export function tokenText(tokens: number): string {
+  if (tokens < 1000) return `${tokens} tok`
+  const [value, unit] = tokens < 999_950 ? [tokens / 1000, 'k'] : [tokens / 1_000_000, 'M']
+  return `${value >= 99.95 ? Math.round(value) : value.toFixed(1)}${unit} tok`
+}
+
+/** `$0.031`: at least two digits of it. */
+export function costText(usd: number): string {
+  return `$${usd.toFixed(usd >= 1 || usd === 0 ? 2 : usd >= 0.01 ? 3 : 4)}`
+}
+
 /** `3 min`: the largest unit in which it is one or more. */
 export function durationText(seconds: number): string {
   if (seconds < minute) return `${Math.floor(seconds)} s`

@@ -26,6 +26,7 @@ export const idPrefixes = [
   'session_',
   'msg_',
   'evt_',
+  'mom_',
 ] as const
 export type IdPrefix = (typeof idPrefixes)[number]
 

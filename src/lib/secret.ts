@@ -20,14 +20,17 @@ export const apiKeyPrefix = 'atoll_'
 /** The prefix of preview tokens. They are given to visitors, so that nobody may take a key for one. */
 export const previewTokenPrefix = 'pvt_'
 
-const made = new RegExp(`^(?:${apiKeyPrefix}|${previewTokenPrefix})[A-Za-z0-9_-]{40,}$`)
+/** The prefix of the tokens of capsules, which are given to whoever may see a moment of a session. */
+export const capsuleTokenPrefix = 'moment_'
+
+const made = new RegExp(`^(?:${apiKeyPrefix}|${previewTokenPrefix}|${capsuleTokenPrefix})[A-Za-z0-9_-]{40,}$`)
 const sessionToken = /^st\.[a-z]+\.[0-9a-z]+\.session_[a-z0-9]+\.[A-Za-z0-9_-]{43}$/
 
 /** No text that looks like a credential is shorter. */
 export const credentialLengthMin = previewTokenPrefix.length + 40
 
 /**
- * Whether a text has the form of an API key, a preview token or a session token, of any server and also when expired. No other text is
+ * Whether a text has the form of an API key, a preview token, a session token or the token of a capsule, of any server and also when expired. No other text is
  * likely to have it.
  */
 export function looksLikeCredential(text: string): boolean {

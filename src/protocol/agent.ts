@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { TimeSlice } from '../lib/async/time-slice.ts'
 import { firstFault } from '../lib/first-fault.ts'
 import { type JsonBounds, JsonBoundError, parseJson } from '../lib/json-values.ts'
-import { messageId, shortText, streamEventSchema } from './stream-events.ts'
+import { agentStreamEvents, messageId, shortText } from './stream-events.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
@@ -107,7 +107,7 @@ const agentCommandSchema = z.discriminatedUnion('type', [
 ])
 
 const agentEventSchema = z.discriminatedUnion('type', [
-  ...streamEventSchema.options,
+  ...agentStreamEvents,
   /** For the server alone: the agent has the message on disk. */
   z.object({ type: z.literal('turn_started'), message_id: messageId }),
   /** For the server alone: a created or changed file. Those of tools are reported at once, those of commands at the end of the turn. */

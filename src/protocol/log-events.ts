@@ -78,6 +78,7 @@ export const logEventData = {
   'session.starting': none,
   'session.working': none,
   'session.idle': none,
+  'session.paused': none,
   'session.failed': none,
   'session.ended': none,
   'session.deleted': none,

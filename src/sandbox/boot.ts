@@ -2,7 +2,7 @@ import { ServiceError, isServiceError } from '../errors.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Guest } from './ports/guest.ts'
-import type { RuntimeDriver } from './ports/runtime-driver.ts'
+import type { RuntimeDriver, SandboxSpec } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { mayBeWarm } from './ports/warm-start.ts'
 import type { RunningSandboxQuota } from './quota.ts'
@@ -20,6 +20,8 @@ export interface BootOptions extends CreateOptions {
   isAnnounced: boolean
   /** It starts from saved memory. */
   keepsMemory?: boolean
+  /** It starts on the disk of its checkpoint alone, whatever that has. */
+  isDiskOnly?: boolean
 }
 
 export interface BootContext extends LifecycleContext {
@@ -63,7 +65,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   const { id } = sandbox
   const boot = async (signal: AbortSignal) => {
     const { orgId, memoryMb } = sandbox
-    const create = () => driver.create(specOf(sandbox), signal)
+    const create = () => driver.create(startOf(sandbox, options), signal)
     // A takeover waits for nothing, because the machine runs already.
     await (warm.take(id) ? warm.withRoom(create) : starts.run({ orgId, memoryMb, signal }, create))
     await context.trust?.(guest(id, orgId), sandbox)
@@ -83,6 +85,12 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
     await undo(context, sandbox, error, options)
     throw error
   }
+}
+
+/** What the driver is to start. Later starts of the sandbox are from its own memory, or from its own disk. */
+function startOf(sandbox: Sandbox, { isDiskOnly = false }: BootOptions): SandboxSpec {
+  const spec = specOf(sandbox)
+  return isDiskOnly && spec.from !== undefined ? { ...spec, from: { ...spec.from, memory: false } } : spec
 }
 
 /** For the holder of the organisation's lock. */

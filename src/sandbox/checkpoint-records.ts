@@ -15,11 +15,12 @@ export type SandboxConfig = Pick<
 >
 
 /**
- * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, or memory
- * that a wake from the disk has set aside. Checkpoints of images and of forks are deleted with what needs them, and no retention policy
- * counts them.
+ * Whose a checkpoint is: one that a client has made, a layer or the result of an image's build, the start of a session's fork, memory
+ * that a wake from the disk has set aside, or the state after a turn of a session. Those of images, forks and turns are deleted with what
+ * needs them, and no retention policy counts them. Those of turns have no quota beside the disk, and lists leave them out that do not ask
+ * for them.
  */
-export type CheckpointOwner = 'client' | 'image' | 'session' | 'wake'
+export type CheckpointOwner = 'client' | 'image' | 'session' | 'wake' | 'turn'
 
 export interface Checkpoint {
   id: string
@@ -67,7 +68,7 @@ export type CheckpointChange = Partial<
 export interface CreateCheckpoint {
   /** For sessions and images, which write it down before. Clients never choose it. */
   id?: string
-  /** Default: `client`. One of an image does not count for the quota of its sandbox. */
+  /** Default: `client`. Those of images and turns do not count for the quota of their sandbox. */
   owner?: CheckpointOwner
   name: string
   kind?: CheckpointKind
@@ -184,7 +185,7 @@ export class CheckpointRecords {
         details: { field: 'name' },
       })
     }
-    const alike = all.filter((other) => other.kind === kind)
+    const alike = all.filter((other) => other.kind === kind && other.owner !== 'turn')
     const max = this.countMax(kind)
     const failed = alike.filter(({ status }) => status === 'failed').slice(0, Math.max(0, alike.length - max + 1))
     const counted = alike.filter(({ status }) => status === 'processing' || (status === 'ready' && !isRetained))
@@ -194,6 +195,18 @@ export class CheckpointRecords {
     }
     for (const { id } of failed) await this.remove(id)
   }
+}
+
+/** Whether its record counts for the quota of its sandbox. */
+export function countsForSandbox(owner: CheckpointOwner): boolean {
+  return owner !== 'image' && owner !== 'turn'
+}
+
+/** Throws `conflict` for a checkpoint that is deleted with what needs it. */
+export function assertOutlives({ id, owner }: Pick<Checkpoint, 'id' | 'owner'>): void {
+  if (owner === 'client' || owner === 'wake') return
+  const whose = owner === 'image' ? 'an image' : 'a session'
+  throw new ServiceError('conflict', `checkpoint ${id} is of ${whose}, and is deleted with it`)
 }
 
 function isClients({ owner }: Checkpoint): boolean {

@@ -3,10 +3,12 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { CheckpointExpiry } from './checkpoint-expiry.ts'
 import {
+  assertOutlives,
   type Checkpoint,
   type CheckpointDependents,
   type CheckpointOwner,
   CheckpointRecords,
+  countsForSandbox,
   type CreateCheckpoint,
   newCheckpoint,
   type SavedCheckpoint,
@@ -32,7 +34,8 @@ export interface ListedCheckpoint {
   sandboxName?: string
 }
 
-export type ListCheckpoints = Omit<CheckpointQuery, 'orgId'>
+/** Without an `owner` the list leaves those of turns out. */
+export type ListCheckpoints = Omit<CheckpointQuery, 'orgId' | 'withoutTurns'>
 
 export interface ImportCheckpoint {
   id: string
@@ -40,7 +43,7 @@ export interface ImportCheckpoint {
   source: ImageSource
 }
 
-export type CheckpointService = Omit<Checkpoints, 'close' | 'keepMemory' | 'deleteExpired'>
+export type CheckpointService = Omit<Checkpoints, 'close' | 'keepMemory' | 'deleteExpired' | 'using'>
 
 type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk' | 'quotaOf'> & Omit<ForksContext, 'ready'>
 
@@ -48,6 +51,8 @@ type CheckpointsContext = Pick<LifecycleContext, 'driver' | 'log' | 'disk' | 'qu
 export class Checkpoints {
   readonly start: Forks['start']
   readonly startMany: Forks['startMany']
+  /** Keeps a checkpoint from its expiry during work that reads it. */
+  readonly using: CheckpointExpiry['using']
   readonly #context: CheckpointsContext
   readonly #dumps = new Map<string, Promise<void>>()
   readonly #records: CheckpointRecords
@@ -60,6 +65,7 @@ export class Checkpoints {
     const forks = new Forks({ ...context, ready })
     const expiry = new CheckpointExpiry({ ...context, records: this.#records })
     this.#expiry = expiry
+    this.using = (id, work) => expiry.using(id, work)
     this.start = (orgId, id, ...rest) => expiry.using(id, () => forks.start(orgId, id, ...rest))
     this.startMany = (orgId, id, ...rest) => expiry.using(id, () => forks.startMany(orgId, id, ...rest))
   }
@@ -92,8 +98,8 @@ export class Checkpoints {
       const sandbox = await lifecycle.wakes.ensureRunning(sandboxId, orgId)
       const checkpoint = newCheckpoint(sandbox, { ...input, kind })
       const isRetained = retentionPolicy !== undefined
-      if (checkpoint.owner === 'image') await this.#records.insert(checkpoint, creation)
-      else await this.#records.claim(checkpoint, { isRetained, creation })
+      if (countsForSandbox(checkpoint.owner)) await this.#records.claim(checkpoint, { isRetained, creation })
+      else await this.#records.insert(checkpoint, creation)
       this.#beginDump(checkpoint, retentionPolicy?.maxCount)
       return checkpoint
     } finally {
@@ -188,11 +194,12 @@ export class Checkpoints {
     return id
   }
 
-  async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
+  /** Of one sandbox, oldest first: those of an owner, or all but those of turns. */
+  async list(orgId: string, sandboxId: string, owner?: CheckpointOwner): Promise<Checkpoint[]> {
     const checkpoints = await this.#context.store.listCheckpoints(sandboxId, orgId)
     // Checkpoints outlive their sandbox, so only an empty list needs the sandbox's record.
     if (checkpoints.length === 0) await this.#context.lifecycle.read(sandboxId, orgId)
-    return checkpoints
+    return checkpoints.filter((one) => (owner === undefined ? one.owner !== 'turn' : one.owner === owner))
   }
 
   /** Of all sandboxes and organisations: images and sessions look for what no row of theirs names. */
@@ -202,7 +209,8 @@ export class Checkpoints {
 
   /** Of all sandboxes, newest first. */
   async page(orgId: string, query: ListCheckpoints): Promise<Page<ListedCheckpoint>> {
-    const { items, ...rest } = await this.#context.store.checkpointPage({ orgId, ...query })
+    const withoutTurns = query.owner === undefined
+    const { items, ...rest } = await this.#context.store.checkpointPage({ orgId, ...query, withoutTurns })
     return { items: await this.#withDependents(items), ...rest }
   }
 
@@ -219,9 +227,7 @@ export class Checkpoints {
     expiresInSeconds: number | undefined,
   ): Promise<ListedCheckpoint> {
     if (expiresInSeconds !== undefined) assertInteger(expiresInSeconds, 'expiresInSeconds', 1, lifeSecondsMax)
-    const { owner } = await this.#read(orgId, checkpointId)
-    if (owner === 'image' || owner === 'session')
-      throw new ServiceError('conflict', `checkpoint ${checkpointId} is of an ${owner}, and is deleted with it`)
+    assertOutlives(await this.#read(orgId, checkpointId))
     await this.#context.store.updateCheckpoint(checkpointId, { expiresAt: secondsAfter(new Date(), expiresInSeconds) })
     return await this.get(orgId, checkpointId)
   }
@@ -231,10 +237,19 @@ export class Checkpoints {
     await this.#expiry.deleteExpired(signal)
   }
 
-  /** `sandboxId`: throws `not_found` when it is of another sandbox. */
+  /** `sandboxId`: throws `not_found` when it is of another sandbox. Throws `conflict` for that of a turn, which its session deletes. */
   async delete(orgId: string, sandboxId: string | undefined, checkpointId: string): Promise<void> {
-    if (sandboxId === undefined) await this.settled(orgId, checkpointId)
-    else await this.#readOfSandbox(orgId, sandboxId, checkpointId)
+    const checkpoint =
+      sandboxId === undefined
+        ? await this.settled(orgId, checkpointId)
+        : await this.#readOfSandbox(orgId, sandboxId, checkpointId)
+    if (checkpoint.owner === 'turn') assertOutlives(checkpoint)
+    await this.#records.remove(checkpointId)
+  }
+
+  /** Deletes one for whoever owns it. Throws `not_found`. */
+  async deleteOwned(orgId: string, checkpointId: string): Promise<void> {
+    await this.settled(orgId, checkpointId)
     await this.#records.remove(checkpointId)
   }
 
@@ -250,13 +265,33 @@ export class Checkpoints {
     }))
   }
 
+  /** Puts a sandbox back to a checkpoint of its own, in place. */
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
-    await this.#expiry.using(checkpointId, () => this.#restore(orgId, sandboxId, checkpointId))
+    await this.#expiry.using(checkpointId, async () => {
+      assertReady(await this.#readOfSandbox(orgId, sandboxId, checkpointId))
+      await this.#restore(orgId, sandboxId, checkpointId)
+    })
+  }
+
+  /**
+   * Likewise to any checkpoint of the organisation, also of another sandbox. Its sizes and volumes stay; no request of a client leads here. From
+   * one without memory it starts as from a hibernation without: `on_resume` patches run (`patch_failed`, with the restore made).
+   */
+  async restoreFrom(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
+    await this.#expiry.using(checkpointId, async () => {
+      const { kind } = assertReady(await this.settled(orgId, checkpointId))
+      await this.#restore(orgId, sandboxId, checkpointId)
+      if (kind === 'full') return
+      const { patches, lifecycle } = this.#context
+      const { signal } = new AbortController()
+      await lifecycle.use(orgId, sandboxId, async (guest, sandbox) =>
+        patches.run('wake', guest, sandbox, await patches.listFor(sandbox), signal),
+      )
+    })
   }
 
   async #restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const { lifecycle, driver } = this.#context
-    assertReady(await this.#readOfSandbox(orgId, sandboxId, checkpointId))
     await lifecycle.read(sandboxId, orgId)
     await lifecycle.replace(sandboxId, async (spec) => {
       const { restores } = await lifecycle.read(sandboxId, orgId)
@@ -341,7 +376,8 @@ export class Checkpoints {
 
 const noDependents: CheckpointDependents = { sandboxes: 0, sessions: 0, images: 0, checkpoints: 0 }
 
-function assertReady(checkpoint: Checkpoint): Checkpoint {
+/** Throws `conflict` for one that has failed, with the reason. */
+export function assertReady(checkpoint: Checkpoint): Checkpoint {
   if (checkpoint.status === 'ready') return checkpoint
   const why = checkpoint.error ?? 'no reason known'
   throw new ServiceError('conflict', `checkpoint ${checkpoint.id} has failed: ${why}`)

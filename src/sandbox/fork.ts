@@ -23,7 +23,17 @@ import { assertUserExists } from './user.ts'
 import type { MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** `volumes`: in place of those of the checkpoint. From a full one they have the same paths and are as writable. */
-export type StartFromCheckpoint = Omit<CreateSandbox, 'image'>
+export interface StartFromCheckpoint extends Omit<CreateSandbox, 'image'> {
+  handover?: Handover | undefined
+}
+
+/**
+ * The start is for somebody else than who used the source. It gets what lies on the disk, and the policies of its egress. It gets no memory, which
+ * holds what processes held; no secret store; no volume, which holds the present; and none of these variables.
+ */
+export interface Handover {
+  withoutEnvs: readonly string[]
+}
 
 /** Starts of one `startMany` call at a time. */
 const startsAtOnceMax = 10
@@ -99,16 +109,21 @@ export class Forks {
   ): Promise<StartedSandbox> {
     const asked = withDefaults(input, this.#context.defaults)
     const { given: ofEgress, rest } = takeEgress(asked)
-    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, ...given } = rest
+    const { id = creation?.id('sb-'), envs, user, previewAuth: _auth, volumes: mounts, handover, ...given } = rest
     const { envs: savedEnvs, egress: savedEgress, ...sandboxConfig } = checkpoint.sandboxConfig
-    const ownEnvs = { ...clientEnvs(savedEnvs, savedEgress), ...envs }
-    const inherited = { egress: savedEgress, isForeign: checkpoint.orgId !== orgId, checkpointId: checkpoint.id }
+    const ownEnvs = { ...without(clientEnvs(savedEnvs, savedEgress), handover?.withoutEnvs), ...envs }
+    const inherited = {
+      egress: savedEgress,
+      isForeign: checkpoint.orgId !== orgId,
+      isHandedOver: handover !== undefined,
+      checkpointId: checkpoint.id,
+    }
     const prepared = await prepareEgress(this.#context.egress, orgId, ofEgress, {
       envs: ownEnvs,
       isBuild: id !== undefined && isBuild(id),
       inherited,
     })
-    const volumes = await this.#resolveVolumes(orgId, checkpoint, mounts, id)
+    const volumes = handover === undefined ? await this.#resolveVolumes(orgId, checkpoint, mounts, id) : []
     const draft = newSandbox(orgId, {
       ...sandboxConfig,
       ...defined({ ...given, id }),
@@ -122,7 +137,8 @@ export class Forks {
     if (shown.previewAuthToken !== undefined) draft.previewTokenHash = sha256(shown.previewAuthToken)
     const sandbox = await this.#context.lifecycle.create(draft, {
       isAnnounced: input.id !== undefined,
-      keepsMemory: checkpoint.kind === 'full',
+      keepsMemory: checkpoint.kind === 'full' && handover === undefined,
+      isDiskOnly: handover !== undefined,
       creation,
       prepare: async (guest, starting, signal) => {
         await this.#context.patches.run('start', guest, starting, patches, signal)
@@ -152,6 +168,10 @@ export class Forks {
     }
     return claimed
   }
+}
+
+function without(envs: Record<string, string>, names: readonly string[] = []): Record<string, string> {
+  return Object.fromEntries(Object.entries(envs).filter(([name]) => !names.includes(name)))
 }
 
 function shownToken({ previewAuth }: StartFromCheckpoint, creation?: Creation): { previewAuthToken?: string } {

@@ -50,7 +50,7 @@ export class OrganisationSandboxes {
     for (;;) {
       const { items } = await store.checkpointPage({ orgId, limit: pageRows })
       if (items.length === 0) break
-      await all(items, ({ id }) => checkpoints.delete(orgId, undefined, id))
+      await all(items, ({ id }) => checkpoints.deleteOwned(orgId, id))
     }
     // A machine that could not be removed at its stop may still have a volume.
     for (;;) {

@@ -31,6 +31,8 @@ import { quotaOfLimits } from './quota.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Autoscaler } from './autoscale.ts'
 import { Scaling, type ScalingService } from './scaling.ts'
+import { readTree } from './sandbox-tree.ts'
+import { type TreeService, Trees } from './trees.ts'
 import { Usage } from './usage.ts'
 import { assertUserExists } from './user.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
@@ -192,6 +194,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** Undefined where nothing holds egress; the log likewise. */
     egress,
     egressLog,
+    /** Undefined where the driver reads no disks. */
+    get trees(): TreeService | undefined {
+      return driver.trees && new Trees({ store, lifecycle, checkpoints, disks: driver.trees })
+    },
+
+    /** See `readTree`. */
+    tree: (orgId: string, sandboxId: string, reach?: KeyReach) =>
+      readTree({ store, driver, log }, { orgId, sandboxId, reach }),
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {

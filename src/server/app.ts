@@ -36,7 +36,7 @@ import { Keys, Operator, OrganisationReconciler, Organisations } from '../organi
 import { Audit } from '../organisation/audit/index.ts'
 import { Budgets, Meter, UsageReports } from '../organisation/usage/index.ts'
 import { readingOf } from './usage-reading.ts'
-import { Sessions } from '../session/index.ts'
+import { capsulePath, Sessions } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { serveBackups } from './backup/service.ts'
 import { databaseCheck } from './database-check.ts'
@@ -240,6 +240,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   const sessions = new Sessions({
     sessionsMaxOf: (orgId) => organisations.limitsOf(orgId).sessionsMax,
     store: store.sessions,
+    capsules: store.capsules,
     sandboxes,
     bus,
     signingSecret: secret,
@@ -253,6 +254,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       missingHarness: (harness) => missingHarness(config.imageDir, harness),
       gatewayUrl: `http://${insideHost}:${listenPort}`,
       previewUrl: (host) => previewUrl(config.previewUrl, host),
+      checkpoints: config.sessionCheckpoints,
+      capsuleUrl: (token) => `${config.ownUrl.replace(/\/+$/, '')}${capsulePath(token)}`,
       limits: config.limits.session,
     },
   })

@@ -110,6 +110,7 @@ export const environment = z.object({
   ATOLL_LOG_LEVEL: unlessEmpty(z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
   ATOLL_MODEL: unlessEmpty(z.string().regex(modelPattern, modelRule).optional()),
   ATOLL_MODELS: text,
+  ATOLL_SESSION_CHECKPOINTS: unlessEmpty(z.enum(['turn', 'disk', 'none']).default('turn')),
   ATOLL_PRICES: text,
   ANTHROPIC_API_KEY: text,
   ANTHROPIC_BASE_URL: unlessEmpty(httpUrl.optional()),
@@ -218,6 +219,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     model,
     /** The models of the sessions; `model` is among them. */
     models,
+    /** Of what a checkpoint is taken after each turn of a session that does not say. */
+    sessionCheckpoints: given.ATOLL_SESSION_CHECKPOINTS,
     /** Of what sandboxes use. */
     usagePrices,
     /** By model. The cost of a model without a price is unknown. */

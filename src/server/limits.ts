@@ -85,6 +85,7 @@ export const limitBounds = {
     idleErrorsMax: [1, 10_000],
     streamBytesMax: [mib, tib],
     historyBytesMax: [mib, 256 * mib],
+    turnCheckpointsMax: [20, 1000],
     agentStartsAtOnce: [1, 1000],
     shortageWaitMs: [1000, 86_400_000],
     shortageFirstMs: [1, 60_000],

@@ -58,7 +58,11 @@ test('retention: ages come from the settings, and sessions stay without one', as
       removeUnusedCaches: note('caches'),
     },
     images: { removeUnused: note('images'), removeOldLogs: note('logs'), contexts: { removeUnused: note('contexts') } },
-    sessions: { deleteExpired: note('sessions'), sweepForkCheckpoints: async () => undefined },
+    sessions: {
+      deleteExpired: note('sessions'),
+      sweepForkCheckpoints: async () => undefined,
+      sweepCapsules: async () => undefined,
+    },
     webhooks: { purge: async () => undefined, tellDisabled: async () => undefined },
     secrets: { removeUnusedKeys: async () => undefined },
     store: {

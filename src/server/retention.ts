@@ -23,7 +23,7 @@ interface RetentionContext {
     'purge' | 'emptyQuarantine' | 'deleteExpiredCheckpoints' | 'removeUnusedCaches'
   >
   images: Pick<Images, 'removeUnused' | 'removeOldLogs'> & { contexts: Pick<Images['contexts'], 'removeUnused'> }
-  sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints'>
+  sessions: Pick<Sessions, 'deleteExpired' | 'sweepForkCheckpoints' | 'sweepCapsules'>
   webhooks: Pick<Webhooks, 'purge' | 'tellDisabled'>
   secrets: Pick<Secrets, 'removeUnusedKeys'>
   /** No service stands above these two. */
@@ -64,6 +64,7 @@ export function retentionRules({
     { what: 'expired checkpoints', everyMs: minuteMs, run: (signal) => sandboxes.deleteExpiredCheckpoints(signal) },
     { what: 'quarantine', everyMs: hourMs, run: () => sandboxes.emptyQuarantine() },
     { what: 'checkpoints of forks', everyMs: 10 * minuteMs, run: () => sessions.sweepForkCheckpoints() },
+    { what: 'capsules', everyMs: 10 * minuteMs, run: (signal) => sessions.sweepCapsules(signal) },
     { what: 'unused images', everyMs: hourMs, run: (signal) => images.removeUnused(ago(unusedDays * dayMs), signal) },
     {
       what: 'logs of builds',

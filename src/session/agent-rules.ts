@@ -6,6 +6,7 @@ import type { Effect, Input } from './reducer-types.ts'
 import { isShortage } from './shortage.ts'
 import { idleRestartsMax, type ConnectionState, type SessionState } from './state.ts'
 import type { Transaction } from './transaction.ts'
+import type { TravelRules } from './travel-rules.ts'
 
 /** Agents in a row that end before they are configured, until the session is `failed`. */
 const agentStartsMax = 3
@@ -16,12 +17,14 @@ const { SIGINT, SIGKILL } = constants.signals
 /** The rules about the agent process of a session: what it says, what it is sent, and what its end leads to. */
 export class AgentRules {
   readonly #decision: Decision
+  readonly #travel: TravelRules
   readonly #transaction: Transaction
   readonly #effects: Effect[]
   readonly #timings: SessionTimings
 
-  constructor(decision: Decision) {
+  constructor(decision: Decision, travel: TravelRules) {
     this.#decision = decision
+    this.#travel = travel
     this.#transaction = decision.transaction
     this.#effects = decision.effects
     this.#timings = decision.context.timings
@@ -93,10 +96,12 @@ export class AgentRules {
       if (!connection.configureSent) this.#effects.push({ type: 'send', command: { type: 'configure' } })
       return this.#setConnection({ configureSent: true })
     }
+    if (session.pendingRewind !== undefined) return
     const [next] = this.#state.queuedIds
-    if (!this.#state.turn && next !== undefined) {
-      if (run.isPaused) return
-      this.#transaction.startTurn(next)
+    if (!this.#state.turn) {
+      if (this.#travel.savesFirst()) return
+      if (next !== undefined && (run.isPaused || session.pausedFor !== undefined)) return
+      if (next !== undefined) this.#transaction.startTurn(next)
     }
     const { turn } = this.#state
     // An earlier attachment may have lost the message; the agent knows a repeat by its id.

@@ -2,6 +2,7 @@ import type { KeyReach } from '../lib/key-reach.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import type { AccessScope } from './access-token.ts'
 import type { ExportRecord } from './history.ts'
+import type { Branch } from './store.ts'
 import type { AgentConfig, Message, Session, SessionEvent, StreamEvent } from './session.ts'
 
 export interface CreateToken {
@@ -48,6 +49,11 @@ export interface ViewOptions {
    * may have in memory, and those beyond it wait before they are read.
    */
   sent?: Promise<unknown>
+}
+
+export interface GetViewOptions extends ViewOptions {
+  /** Whose messages it has. Default: the branch in force. */
+  branch?: Branch
 }
 
 export type CreateViewOptions = CreateOptions & ViewOptions

@@ -8,7 +8,7 @@ import { defined } from '../lib/defined.ts'
 import type { Release, Semaphore } from '../lib/async/semaphore.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type AgentCommandInput, agentEnvironment, agentLineBytesMax } from '../protocol/agent.ts'
-import type { CreateSandbox, Sandbox, SandboxService } from '../sandbox/index.ts'
+import type { CreateSandbox, Handover, Sandbox, SandboxService } from '../sandbox/index.ts'
 import { defaultAgentCommand, type SessionConfig, skillsDir } from './config.ts'
 import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
@@ -39,8 +39,17 @@ export async function ensureSandbox(deps: BootDeps, session: Session, signal: Ab
     const input: CreateSandbox = { ...given, metadata: { sessionId: session.id } }
     await sandboxes.create(orgId, input)
   } else {
-    await sandboxes.checkpoints.start(orgId, session.checkpointId, given)
+    await sandboxes.checkpoints.start(orgId, session.checkpointId, {
+      ...given,
+      ...defined({ handover: handoverOf(session) }),
+    })
   }
+}
+
+/** A later checkpoint of the session is its own. */
+function handoverOf({ checkpointId, agentConfig }: Session): Handover | undefined {
+  const { handedOverIn, secretEnvs: withoutEnvs = [] } = agentConfig
+  return handedOverIn !== undefined && handedOverIn === checkpointId ? { withoutEnvs } : undefined
 }
 
 /**

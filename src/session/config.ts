@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import type { BackOff } from '../lib/async/retry.ts'
 import type { ModelPrice } from '../lib/model-price.ts'
+import type { TurnCheckpoints } from './session.ts'
 
 /** What the operator decides about sessions; `server/` reads it from the environment. */
 export interface SessionConfig {
@@ -20,6 +21,10 @@ export interface SessionConfig {
   gatewayUrl: string
   /** The address of a preview host name, such as `http://sb-1-p3000.preview.localhost:4100`. */
   previewUrl: (hostname: string) => string
+  /** Where clients read the capsule of a token. Default: the path alone. */
+  capsuleUrl?: (token: string) => string
+  /** Of what a checkpoint is taken after each turn of a session that does not say. Default: nothing. */
+  checkpoints?: TurnCheckpoints
   limits?: Partial<SessionLimits>
   timings?: Partial<SessionTimings>
 }
@@ -43,6 +48,8 @@ export const defaultSessionLimits = {
   streamBytesMax: 1024 * 1024 * 1024,
   /** Bytes of all messages and session events of a session, which every answer about it holds; also of a page of sessions. */
   historyBytesMax: 32 * 1024 * 1024,
+  /** Checkpoints of turns, and before rewinds, of one session. */
+  turnCheckpointsMax: 120,
   /** Agents that start at the same time, over all sessions: a start keeps a processor busy for about a second. */
   agentStartsAtOnce: Math.max(4, 2 * availableParallelism()),
   /** How long a session waits for a sandbox that lacks room, a place in the quota, or an answer, until it has failed. */

@@ -4,10 +4,10 @@ import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import { defined } from '../lib/defined.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
-import { unusedTokenHash } from './boot.ts'
+import { copyOf, forkOf } from './forked-session.ts'
 import { messagePages } from './history.ts'
 import type { SessionDeps } from './service.ts'
-import { type Message, type Session, type SessionEvent, startedEvent, unusedCounters } from './session.ts'
+import { type Message, type Session, type SessionEvent, startedEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
 
 interface ForkDeps {
@@ -31,36 +31,22 @@ export async function forkSession(
   const id = newId('session_')
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
     const said = (await Array.fromAsync(messagePages(store, pages, source.id))).flat()
-    const { fork, messages, event } = copyOf(source, said, { id, name, checkpoint })
+    const { fork, messages, event } = sessionAfter(source, said, { id, name, checkpoint })
     await withRoom(() => store.createSession(fork, messages, event, { configOf: source.id, creation }))
     return fork
   })
 }
 
-function copyOf(
+function sessionAfter(
   source: Session,
   said: readonly Message[],
   { id, name, checkpoint }: { id: string; name: string | undefined; checkpoint: Checkpoint },
 ): { fork: Session; messages: Message[]; event: SessionEvent } {
-  const now = new Date()
-  const { agentProcessId: _process, interruptedMessageId: _interrupted, name: _name, ...kept } = source
-  const fork: Session = {
-    ...kept,
-    id,
-    ...defined({ name }),
-    activity: 'starting',
-    sandboxId: newId('sb-'),
-    checkpointId: checkpoint.id,
-    forkedFrom: source.id,
-    forkCheckpointOf: source.sandboxId,
-    gatewayTokenHash: unusedTokenHash(),
-    ...unusedCounters,
-    createdAt: now,
-    updatedAt: now,
-  }
+  const from = { checkpointId: checkpoint.id, forkCheckpointOf: source.sandboxId }
+  const fork = forkOf(source, { id, ...from, ...defined({ name, forkPoint: source.headTurnId }) })
   // Messages that came while the checkpoint was taken stay with the source.
-  const messages = said.filter(({ state }) => state !== 'queued').map((message) => ({ ...message, id: newId('msg_') }))
-  const event = startedEvent(`The session goes on from where ${source.id} stood.`, now)
+  const messages = said.filter(({ state }) => state !== 'queued').map(copyOf)
+  const event = startedEvent(`The session goes on from where ${source.id} stood.`, fork.createdAt)
   return { fork, messages, event }
 }
 
@@ -92,7 +78,7 @@ export class ForkCheckpoints {
   ): Promise<Result> {
     const { orgId, sandboxId } = source
     const id = forkId.replace('session_', 'cp-')
-    await this.#assertNoWriter(source)
+    await assertNoWriter(this.#deps.sandboxes, source)
     const checkpoints = await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId)
     await this.#removeUnowned(checkpoints.filter(({ owner }) => owner === 'session'))
     this.#taken.add(id)
@@ -106,15 +92,6 @@ export class ForkCheckpoints {
     } finally {
       this.#taken.delete(id)
     }
-  }
-
-  /** A volume has one writer. */
-  async #assertNoWriter({ orgId, sandboxId }: Session): Promise<void> {
-    const { volumes } = await this.#deps.sandboxes.get(orgId, sandboxId)
-    const written = volumes.find(({ readOnly }) => !readOnly)
-    if (written === undefined) return
-    const message = `the sandbox of the session writes volume ${written.name}, which has one writer at a time`
-    throw new ServiceError('conflict', `${message}: fork a session that has it readOnly`)
   }
 
   /** Removes those that no fork has any use of. A removal that fails is logged, and tried again by the next sweep. */
@@ -168,4 +145,16 @@ export async function dropForkCheckpoint(sandboxes: SandboxService, session: Ses
 
 async function removeCheckpoint(sandboxes: SandboxService, { orgId, sandboxId, id }: CheckpointRef): Promise<void> {
   await sandboxes.checkpoints.delete(orgId, sandboxId, id).catch(ignoreNotFound)
+}
+
+/** A volume has one writer. */
+export async function assertNoWriter(
+  sandboxes: SandboxService,
+  { orgId, sandboxId }: Pick<Session, 'orgId' | 'sandboxId'>,
+): Promise<void> {
+  const { volumes } = await sandboxes.get(orgId, sandboxId)
+  const written = volumes.find(({ readOnly }) => !readOnly)
+  if (written === undefined) return
+  const message = `the sandbox of the session writes volume ${written.name}, which has one writer at a time`
+  throw new ServiceError('conflict', `${message}: fork a session that has it readOnly`)
 }

@@ -3,17 +3,25 @@ import { batches } from '../lib/batches.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { Message, SessionEvent, StreamEvent } from './session.ts'
-import { rowPageBytes, type History, type RowPage, type SessionStore } from './store.ts'
+import { rowPageBytes, type Branch, type History, type RowPage, type SessionStore } from './store.ts'
 
 /** Rows read at once, unless `rowPageBytes` ends the page before. */
 const pageRows = 1000
 
 type HistoryStore = Pick<SessionStore, 'messages' | 'events' | 'histories' | 'historyBytes'>
 
-/** All messages of a session, oldest first, in pages. Holds one page, and yields to other readers before it reads the next. */
-export function messagePages(store: HistoryStore, pages: FairYield, sessionId: string): AsyncGenerator<Message[]> {
+/**
+ * All messages of a session's branch in force, or of all, oldest first, in pages. Holds one page, and yields to other readers before it reads
+ * the next.
+ */
+export function messagePages(
+  store: HistoryStore,
+  pages: FairYield,
+  sessionId: string,
+  branch: Branch = 'in force',
+): AsyncGenerator<Message[]> {
   return rowPages(
-    (page) => store.messages(sessionId, page),
+    (page) => store.messages(sessionId, { ...page, branch }),
     ({ content }) => content,
     pages,
   )
@@ -28,9 +36,14 @@ export function eventPages(store: HistoryStore, pages: FairYield, sessionId: str
   )
 }
 
-/** All messages and events of a session, which can be megabytes. Reads them in pages, so that other reads go on. */
-export async function readHistory(store: HistoryStore, pages: FairYield, sessionId: string): Promise<History> {
-  const messages = await Array.fromAsync(messagePages(store, pages, sessionId))
+/** All messages of a branch and all events of a session, which can be megabytes. Reads them in pages, so that other reads go on. */
+export async function readHistory(
+  store: HistoryStore,
+  pages: FairYield,
+  sessionId: string,
+  branch?: Branch,
+): Promise<History> {
+  const messages = await Array.fromAsync(messagePages(store, pages, sessionId, branch))
   const events = await Array.fromAsync(eventPages(store, pages, sessionId))
   return { messages: messages.flat(), events: events.flat() }
 }
@@ -77,7 +90,7 @@ export type ExportRecord =
 const pageStreamEvents = 16
 
 /**
- * Messages, then session events, then the stream up to the newest event at the start of the export. Holds one page.
+ * Messages of all branches, then session events, then the stream up to the newest event at the start of the export. Holds one page.
  */
 export async function* exportRecords(
   store: SessionStore,
@@ -85,7 +98,7 @@ export async function* exportRecords(
   sessionId: string,
 ): AsyncGenerator<ExportRecord> {
   const last = await store.lastSequence(sessionId)
-  for await (const page of messagePages(store, pages, sessionId)) {
+  for await (const page of messagePages(store, pages, sessionId, 'all')) {
     for (const message of page) yield { type: 'message', message }
   }
   for await (const page of eventPages(store, pages, sessionId)) for (const event of page) yield { type: 'event', event }

@@ -139,6 +139,20 @@ test('a model of the list and a limit in money for a model with a price are acce
   assert.deepEqual(configureCommand(session, { skillPaths: [] }, config).price, price)
 })
 
+test('secret variables are names of those that are given, each once', () => {
+  const envs = { TOKEN: '1', OTHER: '2' }
+  assert.deepEqual(check({ envs, secretEnvs: ['TOKEN', 'TOKEN'] }).agentConfig.secretEnvs, ['TOKEN'])
+  assert.deepEqual(check({ envs, secretEnvs: [] }).agentConfig.secretEnvs, [])
+  const wrong = /^agent_config\.secret_envs must hold names of `envs`/
+  assert.throws(() => check({ envs, secretEnvs: ['toString'] }), refused(wrong))
+  assert.throws(() => check({ secretEnvs: ['TOKEN'] }), refused(wrong))
+})
+
+test('what is kept after a turn, and of one that fails, is stored as it is given', () => {
+  const { checkpoints, capsuleOnError } = check({ checkpoints: 'none', capsuleOnError: false }).agentConfig
+  assert.deepEqual([checkpoints, capsuleOnError], ['none', false])
+})
+
 test('a harness that the image lacks is unavailable, unless a checkpoint may hold it', () => {
   const lacking: SessionConfig = { ...config, harnesses: ['pi', 'claude'], missingHarness: (name) => `install ${name}` }
   const input = { prompt: 'x', userId: 'ann', agentConfig: { harness: 'claude' } }

@@ -61,7 +61,8 @@ export function splitModel(model: string): { provider: string; id: string } | un
   return { provider: model.slice(0, slash), id: model.slice(slash + 1) }
 }
 
-function checkAgentConfig(
+/** With the defaults applied. */
+export function checkAgentConfig(
   input: CreateAgentConfig,
   config: SessionConfig,
   limits: SessionLimits,
@@ -96,8 +97,18 @@ function checkAgentConfig(
       maxTurns: input.maxTurns,
       maxTokens: input.maxTokens,
       maxCostUsd: input.maxCostUsd === undefined ? undefined : checkCost(input.maxCostUsd, model, config),
+      checkpoints: input.checkpoints,
+      secretEnvs: checkSecretEnvs(input.secretEnvs, input.envs),
+      capsuleOnError: input.capsuleOnError,
     }),
   }
+}
+
+/** They must be among the variables: a name that is not would hide nothing. */
+function checkSecretEnvs(names: string[] | undefined, envs: AgentConfig['envs'] = {}): string[] | undefined {
+  const isNamed = names?.every((name) => Object.hasOwn(envs, name)) ?? true
+  assertInput(isNamed, 'agent_config.secret_envs', 'must hold names of `envs`')
+  return names && [...new Set(names)]
 }
 
 function harnessesText(known: readonly string[]): string {
@@ -179,7 +190,7 @@ function encodedBytes(text: string): number {
 }
 
 /** A limit in money for a model without a price could never be kept. */
-function checkCost(maxCostUsd: number, model: string, config: SessionConfig): number {
+export function checkCost(maxCostUsd: number, model: string, config: SessionConfig): number {
   const field = 'agent_config.max_cost_usd'
   assertInput(config.prices?.has(model) ?? false, field, `needs a price for ${model}, which the operator has not set`)
   return maxCostUsd

@@ -256,6 +256,28 @@ test('large views wait while an organisation, or one session, has as many that w
   await third
 })
 
+test('a session shows the messages of the branch in force, and those that a rewind has left when asked; an export has all', async () => {
+  const service = world.serve()
+  const session = await world.idle(service)
+  await world.turn(service, session.id, 'later')
+  const all = await world.store.messages(session.id)
+  const [first] = all
+  const createdAt = new Date()
+  const places = { checkpointId: 'cp-1', undoCheckpointId: 'cp-2', turnId: first!.id, createdAt }
+  await world.store.commit(session.id, { addStream: [{ type: 'rewound' }], rewind: { what: 'all', ...places } })
+  const kept = all.filter(({ turnId }) => turnId === first!.id)
+  const marked = all.map((message) => (kept.includes(message) ? message : { ...message, isLeft: true }))
+  assert.deepEqual([all.length, kept.length], [4, 2])
+  assert.deepEqual((await service.get(orgId, session.id)).messages, kept)
+  assert.deepEqual((await service.get(orgId, session.id, 'u1', { branch: 'all' })).messages, marked)
+  assert.deepEqual((await service.list(orgId, {})).items[0]?.messages, kept)
+  const { records } = await service.export(orgId, session.id, 'u1')
+  const exported = (await Array.fromAsync(records)).flatMap((record) =>
+    record.type === 'message' ? record.message : [],
+  )
+  assert.deepEqual(exported, marked)
+})
+
 test('an export of many pages has each message, event and stream event once, in order', async () => {
   const service = world.serve()
   const session = await world.idle(service)

@@ -1,7 +1,10 @@
 import type { ServiceError } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
+import type { StreamEventData } from '../protocol/stream-events.ts'
 import type { Sandbox } from '../sandbox/index.ts'
 import type { AgentOutput } from './agent-connection.ts'
+import type { AgentConfig, Message, PendingRewind } from './session.ts'
+import type { Point, Turn } from './turn.ts'
 
 export type SandboxView = Pick<Sandbox, 'status' | 'restores' | 'reason' | 'reasonMessage'>
 
@@ -17,6 +20,12 @@ type Request =
   /** Lets no turn begin until `unpause`. */
   | { type: 'pause' }
   | { type: 'unpause' }
+  /** Likewise, of a session that may be at work: the turn that runs is interrupted. */
+  | { type: 'hold' }
+  | { type: 'rewind_decided'; rewind: PendingRewind; undo: Point; creation?: Creation | undefined }
+  | { type: 'archive'; reason: string }
+  /** The store has other limits; `isWithinBudget`: a session that is paused for its budget may go on. */
+  | { type: 'reconfigured'; agentConfig: Partial<AgentConfig>; isWithinBudget: boolean }
   | {
       type: 'restart'
       lostId: string
@@ -27,6 +36,12 @@ type Request =
   /** The sandbox is about to be deleted; no step begins any more. */
   | { type: 'ending' }
   | { type: 'end'; tokenHash: string }
+
+/** A turn of a fork, as the session has it that adopts the fork: its new id, which is that of its user message, and its messages. */
+export interface AdoptedTurn extends Required<Pick<Turn, 'subtype' | 'preview'>> {
+  id: string
+  messages: Message[]
+}
 
 export type StepResult =
   | { type: 'step_done' }
@@ -42,6 +57,15 @@ export type StepResult =
   | { type: 'booted'; sandboxId: string }
   | { type: 'fork_checkpoint_deleted'; sandboxId: string; isDeleted: boolean }
   | { type: 'restore_accepted'; sandboxId: string; restores: number | undefined }
+  | {
+      type: 'rewind_done'
+      sandboxId: string
+      undoCheckpointId: string
+      restores: number
+      fromEvent: number
+      adopted: readonly AdoptedTurn[]
+    }
+  | { type: 'rewind_failed'; undoCheckpointId: string; error: ServiceError }
   | { type: 'agent_started' }
   | { type: 'capacity_wait_over' }
   | { type: 'attach_failed'; processId: string; error: unknown; sandbox: SandboxView | undefined }
@@ -65,8 +89,12 @@ export type Input =
     }
   /** The sandbox has taken all commands up to the effect `report_sent`. */
   | { type: 'commands_sent'; wakes: number }
+  /** Answers the effect `save_turn`: with a point, or why there is none. */
+  | { type: 'turn_saved'; turnId: string; point?: Point | undefined; failure?: string | undefined }
   /** Another part of the server warns the followers of the session. */
   | { type: 'warning'; code: string; message: string }
+  /** Likewise, tells them something. */
+  | { type: 'tell'; event: StreamEventData }
   | { type: 'timer'; name: TimerName }
   | {
       type: 'sandbox_changed'
@@ -94,6 +122,8 @@ export type StepEffect =
   | { type: 'boot'; queues: boolean }
   | { type: 'delete_fork_checkpoint' }
   | { type: 'accept_restore'; queues: boolean }
+  /** Puts the sandbox, the agent's conversation, or both back. */
+  | { type: 'rewind'; rewind: PendingRewind }
   | { type: 'start_agent'; failedStarts: number; queues: boolean }
   | { type: 'attach'; processId: string; offset: number; wake: boolean; queues: boolean }
   /** `error` is the newest refusal; without one the wait goes on that an earlier server began. */
@@ -110,6 +140,13 @@ export type Effect =
   | { type: 'release_start_permit' }
   /** A message came: its turn begins in a commit of its own, if the attachment still stands then. */
   | { type: 'start_turn' }
+  /** Takes the checkpoint of a turn that has ended, beside the steps; `turn_saved` answers it. */
+  | { type: 'save_turn'; turnId: string }
+  /** Removes the points that the policy does not keep, and notes what the turn has changed. */
+  | { type: 'tend_points'; turnId: string }
+  /** The turn has failed, of which the session makes a capsule. */
+  | { type: 'share_failure'; turnId: string }
+  | { type: 'drop_point'; checkpointId: string }
   | { type: 'send'; command: CommandRef }
   | { type: 'report_sent'; wakes: number }
   | { type: 'detach' }

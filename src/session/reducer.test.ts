@@ -7,6 +7,7 @@ import { defaultSessionLimits, defaultSessionTimings } from './config.ts'
 import { isStep, reduce } from './reducer.ts'
 import type { Input, SandboxView, StepEffect } from './reducer-types.ts'
 import type { Session } from './session.ts'
+import type { Point } from './turn.ts'
 import { hasWork, initialRun, type SessionState } from './state.ts'
 
 /** A session, its sandbox and its agent, without time or I/O. Each call is one thing that may happen next. */
@@ -20,6 +21,7 @@ class Simulation {
       framework: '',
       agentOffset: 0,
       sandboxRestores: 0,
+      agentConfig: {},
     } as unknown as Session,
     turn: undefined,
     queuedIds: ['msg-first'],
@@ -43,6 +45,8 @@ class Simulation {
   #ids = 0
   #outbox: AgentOutput[] = []
   #sent: Input[] = []
+  /** Checkpoints that are being taken. */
+  #saves: string[] = []
 
   /** False when the reducer refused the input. */
   apply(input: Input): boolean {
@@ -51,6 +55,7 @@ class Simulation {
     const context = {
       limits,
       timings: defaultSessionTimings,
+      checkpoints: 'turn' as const,
       now: new Date(0),
       newId: (prefix: string) => this.#id(prefix),
     }
@@ -79,6 +84,7 @@ class Simulation {
     for (const effect of reduction.effects) {
       if (effect.type === 'detach') this.isConnected = false
       if (effect.type === 'signal_agent' && effect.signal === 9) this.#agent = undefined
+      if (effect.type === 'save_turn') this.#saves.push(effect.turnId)
       if (effect.type === 'start_turn' && this.isConnected) this.#sent.push({ type: 'start_turn' })
       if (!this.isConnected) continue
       if (effect.type === 'report_sent') this.#sent.push({ type: 'commands_sent', wakes: effect.wakes })
@@ -125,6 +131,18 @@ class Simulation {
         this.#wake()
         this.#agent = undefined
         return void this.apply({ type: 'restore_accepted', sandboxId, restores: this.sandbox?.restores })
+      case 'rewind': {
+        const { undoCheckpointId } = step.rewind
+        if (error) return void this.apply({ type: 'rewind_failed', undoCheckpointId, error })
+        this.#wake()
+        if (this.sandbox?.status !== 'running')
+          return void this.apply({ type: 'rewind_failed', undoCheckpointId, error: stopped })
+        this.#agent = undefined
+        this.sandbox = { status: 'running', restores: this.sandbox.restores + 1 }
+        const { restores } = this.sandbox
+        const done = { type: 'rewind_done', sandboxId, undoCheckpointId, restores, fromEvent: 1, adopted: [] } as const
+        return void this.apply(done)
+      }
       case 'start_agent': {
         this.#wake()
         if (this.sandbox?.status !== 'running') return void this.apply({ ...failed, error: stopped })
@@ -196,6 +214,27 @@ class Simulation {
     if (wasConnected && !this.isConnected) this.disconnect()
   }
 
+  /** A checkpoint is there, or has failed. */
+  save(failure?: string): void {
+    const turnId = this.#saves.shift()
+    if (turnId === undefined) return
+    this.apply({
+      type: 'turn_saved',
+      turnId,
+      ...(failure === undefined ? { point: pointOf(this.#id('cp-')) } : { failure }),
+    })
+  }
+
+  /** A client takes the session back; the checkpoint of the present takes no time here. */
+  rewind(): void {
+    if (!this.apply({ type: 'hold' })) return
+    const undo = pointOf(this.#id('cp-'))
+    const to = { checkpointId: 'cp-then', kind: 'full', toEvent: 1, project: undo.project } as const
+    const rewind = { what: 'all', ...to, undoCheckpointId: undo.checkpointId } as const
+    if (this.state.run.isSaving || !this.apply({ type: 'rewind_decided', rewind, undo })) return
+    this.#agent = undefined
+  }
+
   restart(): void {
     if (this.sandbox?.status !== 'stopped') return
     const { sandboxId: lostId } = this.state.session
@@ -230,6 +269,11 @@ class Simulation {
 
 const stopped = new ServiceError('conflict', 'it does not run')
 
+function pointOf(checkpointId: string): Point {
+  const of = { afterEvent: 1, sizeBytes: 1, durationMs: 1, createdAt: new Date(0) }
+  return { checkpointId, origin: 'turn', kind: 'full', project: { artifacts: [], framework: '' }, ...of }
+}
+
 const acts: Record<string, (simulation: Simulation) => void> = {
   message: (one) => one.apply({ type: 'message', content: 'x' }),
   interrupt: (one) => one.apply({ type: 'interrupt' }),
@@ -245,6 +289,10 @@ const acts: Record<string, (simulation: Simulation) => void> = {
   killAgent: (one) => one.killAgent(),
   disconnect: (one) => one.disconnect(),
   work: (one) => one.work(),
+  save: (one) => one.save(),
+  failSave: (one) => one.save('full'),
+  rewind: (one) => one.rewind(),
+  raise: (one) => one.apply({ type: 'reconfigured', agentConfig: {}, isWithinBudget: true }),
   finish: (one) => one.finish(),
   answerLate: (one) => one.answerLate(),
   full: (one) => one.finish(new ServiceError('no_capacity', 'full')),
@@ -270,9 +318,11 @@ test('reducer: in any order of inputs a session with work has a step under way, 
     for (let tick = 0; tick < 200; tick++) {
       simulation.finish()
       simulation.work()
+      simulation.save()
     }
     const { session, queuedIds, turn, run } = simulation.state
     assert.deepEqual([session.activity, queuedIds, turn, run.step], ['idle', [], undefined, 'attach'])
+    assert.deepEqual([session.unsavedTurnId, session.pendingRewind, run.isSaving], [undefined, undefined, false])
   })
   fc.assert(property, { numRuns: 1000 })
 })

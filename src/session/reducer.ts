@@ -6,16 +6,18 @@ import type { Effect, Input, SandboxView, StepEffect, StepName, StepResult } fro
 import { isShared } from './shortage.ts'
 import { hasWork, idleRestartsMax, type RunnerState, type SessionState } from './state.ts'
 import type { SessionChange } from './store.ts'
+import { TravelRules } from './travel-rules.ts'
 
 /*
  * A session is `(state, input) → (state, rows, effects)`. Inputs are facts; effects are data, which the runner carries out. The
  * reducer reads no clock, store or sandbox. One step (an effect that takes time) is under way at most, and its result is an
  * input, so a session with work is never without a step. `agent-rules.ts` has what concerns the agent process alone, `decision.ts`
- * failures and retries, `transaction.ts` rows and events. Between two steps the reducer decides, from the top:
+ * failures and retries, `travel-rules.ts` checkpoints of turns and rewinds, `transaction.ts` rows and events. Between two steps the reducer decides, from the top:
  *
  * | state                                   | step                     | its results                                              |
  * |-----------------------------------------|--------------------------|----------------------------------------------------------|
  * | ended, ending                           | none                     |                                                          |
+ * | a rewind is decided                     | `rewind`                 | rewind_done, rewind_failed                               |
  * | a step has failed before                | `back_off`               | step_done                                                |
  * | failed                                  | `inspect_sandbox`        | inspected: at rest until a message or a restart          |
  * | waits for capacity, not due             | `wait_for_capacity`      | capacity_wait_over: due, the step that lacked it follows |
@@ -61,7 +63,8 @@ export function awakeSandboxId(state: SessionState): string | undefined {
 
 /** Nothing is under way, and `run` has nothing that the store lacks: a reported loss, or restarts of an idle agent that are used up. */
 export function isAtRest(run: RunnerState): boolean {
-  return run.step === undefined && run.lostSandboxId === undefined && run.idleRestarts < idleRestartsMax
+  const { step, isSaving, lostSandboxId, idleRestarts } = run
+  return step === undefined && !isSaving && lostSandboxId === undefined && idleRestarts < idleRestartsMax
 }
 
 export function hasEnded(): ServiceError {
@@ -75,6 +78,8 @@ const stepResults: Record<StepResult['type'], true> = {
   booted: true,
   fork_checkpoint_deleted: true,
   restore_accepted: true,
+  rewind_done: true,
+  rewind_failed: true,
   agent_started: true,
   capacity_wait_over: true,
   attach_failed: true,
@@ -90,6 +95,7 @@ const stepEffects: Record<StepName, true> = {
   boot: true,
   delete_fork_checkpoint: true,
   accept_restore: true,
+  rewind: true,
   start_agent: true,
   attach: true,
   wait_for_capacity: true,
@@ -101,13 +107,22 @@ export function isStep(effect: Effect): effect is StepEffect {
 }
 
 class Reducer extends Decision {
-  readonly #agent = new AgentRules(this)
+  readonly #travel = new TravelRules(this)
+  readonly #agent = new AgentRules(this, this.#travel)
 
   take(input: Input): void {
     const isDecided = isStepResult(input) ? this.#endStep(input) === 'decided' : this.#apply(input)
     if (input.type !== 'message') this.#agent.sendCommands()
     else if (this.state.run.connection?.isLive) this.effects.push({ type: 'start_turn' })
     if (!isDecided) this.#decide()
+    if (this.state.session.agentConfig.capsuleOnError === true) this.#shareFailures()
+  }
+
+  #shareFailures(): void {
+    for (const turn of this.transaction.change.turns) {
+      if (turn.type !== 'ended' || turn.subtype === 'success' || turn.subtype === 'interrupted') continue
+      this.effects.push({ type: 'share_failure', turnId: turn.messageId })
+    }
   }
 
   #apply(input: Exclude<Input, StepResult>): void {
@@ -145,7 +160,19 @@ class Reducer extends Decision {
       case 'start_turn':
         return
       case 'unpause':
-        return transaction.setRun({ isPaused: false })
+        return transaction.setRun({ isPaused: false, isHeld: false })
+      case 'hold':
+        this.#assertOpen()
+        return this.#travel.hold()
+      case 'rewind_decided':
+        this.#assertOpen()
+        return this.#travel.decide(input)
+      case 'archive':
+        return transaction.set({ archivedFor: input.reason })
+      case 'turn_saved':
+        return this.#travel.endSave(input)
+      case 'reconfigured':
+        return this.#travel.reconfigure(input)
       case 'restart':
         return this.#restart(input)
       case 'ending':
@@ -180,6 +207,8 @@ class Reducer extends Decision {
         return this.#agent.takeOutput(input)
       case 'warning':
         return transaction.warn(input.code, input.message)
+      case 'tell':
+        return transaction.stream(input.event)
       case 'commands_sent':
         return transaction.setRun({ wakesServed: Math.max(run.wakesServed, input.wakes) })
       case 'timer':
@@ -231,6 +260,10 @@ class Reducer extends Decision {
         if (input.restores !== undefined && session.sandboxId === input.sandboxId)
           transaction.acceptRestore(input.restores)
         return this.endWait(true)
+      case 'rewind_done':
+        return this.#travel.complete(input)
+      case 'rewind_failed':
+        return this.#travel.callOff(input)
       case 'agent_started':
         return this.endWait(true)
       case 'capacity_wait_over':
@@ -246,7 +279,7 @@ class Reducer extends Decision {
   #decide(): void {
     const { session, run } = this.state
     if (run.step !== undefined || run.isEnding || session.status === 'ended') return
-    this.#begin(this.#findStepBeforeInspection() ?? { type: 'inspect_sandbox' })
+    this.#begin(this.#travel.findStep() ?? this.#findStepBeforeInspection() ?? { type: 'inspect_sandbox' })
   }
 
   #findStepBeforeInspection(): StepEffect | undefined {

@@ -31,7 +31,7 @@ async function begun() {
   }
   const bus = { publish() {}, subscribe: () => () => {}, async close() {} }
   const repository = new SessionRepository(
-    { store: { ...store, commit }, bus, limits: defaultSessionLimits, timings: defaultSessionTimings },
+    { store: { ...store, commit }, bus, config: {}, limits: defaultSessionLimits, timings: defaultSessionTimings },
     session.id,
   )
   let offset = 0

@@ -7,7 +7,9 @@ import { initialRun, loadState, type RunnerState, type SessionState } from './st
 import type { RunnerDeps } from './steps.ts'
 import type { SessionStore } from './store.ts'
 
-type RepositoryDeps = Pick<RunnerDeps, 'store' | 'bus' | 'limits' | 'timings'>
+type RepositoryDeps = Pick<RunnerDeps, 'store' | 'bus' | 'limits' | 'timings'> & {
+  config: Pick<RunnerDeps['config'], 'checkpoints'>
+}
 
 /**
  * The state of one session, and the only way to change it. Inputs are reduced one after another; the rows of each are one
@@ -44,9 +46,10 @@ export class SessionRepository {
   /** Throws what the reducer throws of a request, and `conflict` for any input that would change an ended session. */
   async apply(input: Input): Promise<SessionState> {
     return await this.#lock.run(this.sessionId, async () => {
-      const { store, bus, limits, timings } = this.#deps
-      const now = new Date()
-      const { state, change, effects } = reduce(await this.#current(), input, { limits, timings, now, newId })
+      const { store, bus, limits, timings, config } = this.#deps
+      const { checkpoints = 'none' } = config
+      const context = { limits, timings, checkpoints, now: new Date(), newId }
+      const { state, change, effects } = reduce(await this.#current(), input, context)
       let stored: Omit<SessionState, 'run'> = state
       if (change) {
         this.#stored = undefined

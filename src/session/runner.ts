@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
 import { acting } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Creation } from '../lib/creation.ts'
+import type { StreamEventData } from '../protocol/stream-events.ts'
 import { AgentAttachment } from './agent-attachment.ts'
 import { deleteSandbox, findSandbox, StartPermit, unusedTokenHash } from './boot.ts'
 import { retryBackOff } from './config.ts'
@@ -12,9 +13,11 @@ import { dropForkCheckpoint } from './fork.ts'
 import { awakeSandboxId, isAtRest, isStep } from './reducer.ts'
 import type { Effect, Input, StepEffect } from './reducer-types.ts'
 import { assertQueued, SessionRepository } from './repository.ts'
-import type { Session } from './session.ts'
+import { type RewindDecision, Rewinding } from './rewinding.ts'
+import type { AgentConfig, PendingRewind, Session } from './session.ts'
 import { CapacityWait } from './shortage.ts'
 import type { SessionState } from './state.ts'
+import { StateWatch } from './state-watch.ts'
 import { type RunnerContext, type RunnerDeps, Steps } from './steps.ts'
 
 /**
@@ -35,6 +38,8 @@ export class SessionRunner {
   #step: Promise<void> = Promise.resolve()
   #lease: { sandboxId: string; release: () => void } | undefined
   #callsServed = 0
+  readonly #watch: StateWatch
+  readonly #rewinding: Rewinding
 
   constructor(deps: RunnerDeps, { id, orgId }: { id: string; orgId: string }, onRest: () => void) {
     const { signal } = this.#stop
@@ -52,6 +57,13 @@ export class SessionRunner {
     }
     this.#attachment = new AgentAttachment(this.#context)
     this.#steps = new Steps(this.#context, this.#attachment)
+    this.#watch = new StateWatch(this.#context.read, signal)
+    this.#rewinding = new Rewinding({
+      ...{ points: deps.points, watch: this.#watch },
+      apply: (input) => this.#apply(input),
+      applyAtLast: (input) => this.#applyAtLast(input),
+      withoutPauses: (work) => this.#pauses.run(this.sessionId, work),
+    })
   }
 
   /** Takes the session up where an earlier server, or its creation, left it. */
@@ -81,6 +93,11 @@ export class SessionRunner {
     await this.#apply({ type: 'warning', code, message })
   }
 
+  /** Adds an event of the service to the stream. */
+  async tell(event: StreamEventData): Promise<void> {
+    await this.#apply({ type: 'tell', event })
+  }
+
   /** Takes back a message that still waits. Throws `not_found` for an unknown one, `conflict` for any other. */
   async cancelMessage(messageId: string): Promise<void> {
     await this.#serve(async () => {
@@ -102,6 +119,29 @@ export class SessionRunner {
       }
     }
     return await this.#serve(() => this.#pauses.run(this.sessionId, pausedRun))
+  }
+
+  /** See `Rewinding.run`. */
+  async rewind(decide: RewindDecision, creation?: Creation): Promise<PendingRewind> {
+    return await this.#serve(() => this.#rewinding.run(decide, creation))
+  }
+
+  /** Returns when no rewind is decided and not yet carried out: one that an earlier server began, for instance. */
+  async rewound(): Promise<void> {
+    await this.#serve(async () => {
+      await this.#apply({ type: 'continue' })
+      await this.#watch.until(({ session }) => session.pendingRewind === undefined)
+    })
+  }
+
+  /** The limits of the session have changed in the store. */
+  async reconfigure(agentConfig: Partial<AgentConfig>, isWithinBudget: boolean): Promise<void> {
+    await this.#apply({ type: 'reconfigured', agentConfig, isWithinBudget })
+  }
+
+  /** Nobody needs the session any more, for this reason; a message takes that back. */
+  async archive(reason: string): Promise<void> {
+    await this.#apply({ type: 'archive', reason })
   }
 
   /** Replaces a lost sandbox by one with another id. Throws `conflict` while the sandbox is there or is being started. */
@@ -166,6 +206,7 @@ export class SessionRunner {
   #perform(effects: readonly Effect[], state: SessionState): void {
     if (this.#stop.signal.aborted) return
     this.#keepAwake(awakeSandboxId(state))
+    this.#watch.note(state)
     const { session } = state
     for (const effect of effects) {
       if (!isStep(effect)) this.#begin(effect, session)
@@ -187,6 +228,17 @@ export class SessionRunner {
         return this.#context.permit.release()
       case 'start_turn':
         return this.#attachment.startTurn()
+      case 'save_turn':
+        return void this.#asAgent(() => this.#serve(() => this.#saveTurn(effect.turnId, session)))
+      case 'tend_points':
+        this.#context.onTurnSaved(session, effect.turnId)
+        return void this.#context.points
+          .tend(session)
+          .catch((error: unknown) => log.warn({ err: error, sessionId: this.sessionId }, 'old points were left'))
+      case 'share_failure':
+        return void this.#asAgent(() => this.#serve(() => this.#context.onTurnFailed(session, effect.turnId)))
+      case 'drop_point':
+        return void this.#context.points.drop(this.#context.orgId, effect.checkpointId)
       case 'send':
         return this.#attachment.send(effect.command, session)
       case 'report_sent':
@@ -209,6 +261,19 @@ export class SessionRunner {
     }
   }
 
+  async #saveTurn(turnId: string, session: Session): Promise<void> {
+    const { points, config, log } = this.#context
+    const { checkpoints = config.checkpoints } = session.agentConfig
+    const options = { origin: 'turn', kind: checkpoints === 'disk' ? 'disk' : 'turn' } as const
+    try {
+      await points.take(session, options, (point) => this.#applyAtLast({ type: 'turn_saved', turnId, point }))
+    } catch (error) {
+      if (!isServiceError(error)) log.warn({ err: error, sessionId: this.sessionId }, 'a turn has no checkpoint')
+      const failure = isServiceError(error) ? error.message : 'it could not be written'
+      await this.#applyAtLast({ type: 'turn_saved', turnId, failure })
+    }
+  }
+
   async #signal(sandboxId: string, processId: string, signal: number): Promise<void> {
     const { sandboxes, log } = this.#context
     log.warn({ sessionId: this.sessionId, signal }, 'an agent process is signalled')
@@ -224,6 +289,7 @@ export class SessionRunner {
   }
 
   async #applyUnlessStopped(input: Input): Promise<void> {
+    if (input.type === 'rewind_failed') this.#rewinding.note(input.error)
     if (!this.#stop.signal.aborted) await this.#apply(input)
   }
 

@@ -1,12 +1,11 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
-import { KeyedMutex } from '../lib/async/mutex.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { Log } from '../lib/log.ts'
-import { assertName, type Checkpoint, type SandboxService } from '../sandbox/index.ts'
+import { assertName, type SandboxService } from '../sandbox/index.ts'
 import {
   type AccessToken,
   AccessTokens,
@@ -19,6 +18,7 @@ import type {
   CreateToken,
   CreateViewOptions,
   ForkSessionOptions,
+  GetViewOptions,
   ListSessions,
   SessionExport,
   SessionStream,
@@ -27,24 +27,32 @@ import type {
   ViewOptions,
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, type SessionConfig } from './config.ts'
-import { unusedTokenHash } from './boot.ts'
 import { ForkCheckpoints, forkSession } from './fork.ts'
+import { Forks } from './fork-at.ts'
 import { exportRecords, Searches } from './history.ts'
-import { withTimeout } from '../lib/async/timeout.ts'
-import { checkCreate, checkText } from './input.ts'
-import { hasEnded } from './reducer.ts'
+import { checkText } from './input.ts'
+import type { CapsuleStore } from './capsule-store.ts'
+import { Capsules } from './capsules.ts'
+import { Comparisons } from './comparison.ts'
+import { Estimates } from './estimate.ts'
+import { NewSessions } from './new-sessions.ts'
+import { assertOwned, Ownership } from './ownership.ts'
 import { assertQueued } from './repository.ts'
+import { SessionPoints } from './points.ts'
+import { Reconfiguration } from './reconfiguration.ts'
+import { Rewinds } from './rewind.ts'
 import { RetryQueues } from './shortage.ts'
-import { type Message, type Session, startedEvent, unusedCounters } from './session.ts'
+import type { Session } from './session.ts'
 import type { SessionHead, SessionStore } from './store.ts'
 import { SessionStreams } from './stream.ts'
 import { SessionRunners } from './runners.ts'
+import { Timelines } from './timeline.ts'
+import { TurnFilesRecorder } from './turn-files.ts'
 import { SessionViews } from './views.ts'
-
-const retryAfterSeconds = 10
 
 export interface SessionDeps {
   store: SessionStore
+  capsules: CapsuleStore
   sandboxes: SandboxService
   bus: EventBus
   config: SessionConfig
@@ -59,8 +67,19 @@ export interface SessionDeps {
 
 export type SessionService = Omit<
   Sessions,
-  'start' | 'close' | 'deleteExpired' | 'sweepForkCheckpoints' | 'warn' | 'rest' | 'takeUp' | 'removeAll'
+  | 'start'
+  | 'close'
+  | 'deleteExpired'
+  | 'sweepForkCheckpoints'
+  | 'sweepCapsules'
+  | 'warn'
+  | 'rest'
+  | 'takeUp'
+  | 'removeAll'
 >
+
+/** A class as those see it who do not make it. */
+export type Public<Class> = Pick<Class, keyof Class>
 
 const listLimitDefault = 50
 /** Sessions that are listed, and then deleted, at once. */
@@ -70,14 +89,19 @@ const removedAtOnce = 100
 /** Pages of histories, and of streams that are replayed, that all clients together read in one iteration of the event loop. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
-/** How long a creation waits for the check that its checkpoint exists. */
-const checkpointCheckMs = 50
 
 /**
  * Agent sessions, strictly on top of the sandbox service. Each call names the organisation that asks; a session that it
  * does not own, or that the given `userId` does not own, is `not_found` (for messages and interrupts: `forbidden`).
  */
 export class Sessions {
+  readonly rewinds: Public<Rewinds>
+  readonly reconfiguration: Public<Reconfiguration>
+  readonly forks: Public<Forks>
+  readonly timeline: Public<Timelines>
+  readonly comparison: Public<Comparisons>
+  readonly estimates: Public<Estimates>
+  readonly capsules: Omit<Public<Capsules>, 'afterFailedTurn' | 'sweep'>
   readonly #deps: SessionDeps
   readonly #limits
   readonly #timings
@@ -88,12 +112,17 @@ export class Sessions {
   readonly #streams: SessionStreams
   readonly #views: SessionViews
   readonly #searches = new Searches()
-  /** By organisation. */
-  readonly #creations = new KeyedMutex()
+  readonly #newSessions: NewSessions
   readonly #forkCheckpoints: ForkCheckpoints
+  readonly #ownership: Ownership
+  readonly #points: SessionPoints
+  readonly #turnFiles: TurnFilesRecorder
+  readonly #capsules: Capsules
 
   constructor(deps: SessionDeps) {
     this.#deps = deps
+    this.#ownership = new Ownership(deps.store)
+    this.#newSessions = new NewSessions(deps)
     this.#tokens = new AccessTokens(deps.signingSecret)
     this.#limits = { ...defaultSessionLimits, ...deps.config.limits }
     this.#timings = { ...defaultSessionTimings, ...deps.config.timings }
@@ -105,8 +134,50 @@ export class Sessions {
     const permits = limits.agentStartsAtOnce
     const starts = new Semaphore({ permits, permitsPerKey: Math.max(1, permits - 1) })
     const queues = new RetryQueues(limits, timings.shortageAttemptMs)
-    this.#runners = new SessionRunners({ ...deps, limits, timings, starts, queues }, this.#closing.signal)
+    const points = new SessionPoints(deps, limits.turnCheckpointsMax)
+    this.#points = points
+    this.#turnFiles = new TurnFilesRecorder({ ...deps, signal: this.#closing.signal })
+    const ofRunners = {
+      ...deps,
+      limits,
+      timings,
+      starts,
+      queues,
+      points,
+      pages: this.#pages,
+      onTurnSaved: (session: Session, turnId: string) => this.#turnFiles.note(session, turnId),
+      onTurnFailed: (session: Session, turnId: string) => this.#capsules.afterFailedTurn(session, turnId),
+    }
+    this.#runners = new SessionRunners(ofRunners, this.#closing.signal)
     this.#forkCheckpoints = new ForkCheckpoints(deps)
+    const context = {
+      ...deps,
+      points,
+      ownership: this.#ownership,
+      withRoom: this.#newSessions.withRoom,
+      assertNameFree: this.#newSessions.assertNameFree,
+      runners: this.#runners,
+      assertOpen: () => this.#assertOpen(),
+    }
+    this.rewinds = new Rewinds(context)
+    this.reconfiguration = new Reconfiguration(context)
+    this.forks = new Forks({
+      ...context,
+      limits,
+      views: this.#views,
+      pages: this.#pages,
+      findMade: (orgId, id, options) => this.#drivenOn(orgId, id, options),
+    })
+    this.timeline = new Timelines(context)
+    this.comparison = new Comparisons(context)
+    this.estimates = new Estimates(context)
+    this.#capsules = new Capsules({
+      ...context,
+      pages: this.#pages,
+      findMade: (orgId, options) => this.#findMade(orgId, options),
+      view: (orgId, sessionId, options) => this.get(orgId, sessionId, undefined, options),
+    })
+    this.capsules = this.#capsules
   }
 
   /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
@@ -118,6 +189,7 @@ export class Sessions {
   async close(): Promise<void> {
     this.#closing.abort()
     await this.#runners.close()
+    await this.#turnFiles.close()
   }
 
   /** Detaches from the agents of an organisation, whose sandboxes are to hibernate. `isActive` keeps its sessions at rest until `takeUp`. */
@@ -155,9 +227,15 @@ export class Sessions {
     }
   }
 
-  /** Removes the checkpoints of forks that no fork has any use of. */
+  /** Removes the checkpoints of forks that no fork has any use of, and those of turns that no session names. */
   async sweepForkCheckpoints(): Promise<void> {
     await this.#forkCheckpoints.sweep()
+    await this.#points.sweep()
+  }
+
+  /** Deletes capsules that are over. */
+  async sweepCapsules(signal: AbortSignal): Promise<void> {
+    await this.#capsules.sweep(signal)
   }
 
   /** Returns before the sandbox has booted; ids are allocated already. Throws what its volumes would make a sandbox throw now. */
@@ -165,52 +243,12 @@ export class Sessions {
     const made = await this.#findMade(orgId, options)
     if (made) return made
     this.#assertOpen()
-    const checkpoint =
-      input.checkpointId === undefined ? undefined : await this.#assertCheckpoint(orgId, input.checkpointId)
-    const checked = checkCreate(input, this.#deps.config, checkpoint?.sandboxConfig.commandDefaults?.cwd)
-    const { title } = checked
-    const volumes = input.volumes?.length ? input.volumes : undefined
-    if (volumes !== undefined) await this.#deps.sandboxes.assertVolumes(orgId, volumes)
-    const ofEgress = defined({ secretStore: input.secretStore, egress: input.egress })
-    await this.#deps.sandboxes.egress?.assertInput(orgId, ofEgress)
-    const agentConfig = { ...checked.agentConfig, ...defined({ volumes: input.volumes }), ...ofEgress }
-    await this.#assertNameFree(orgId, input.name)
-    const now = new Date()
-    const { name, userId, userEmail, userName, checkpointId } = input
-    const session: Session = {
-      id: newId('session_'),
-      orgId,
-      userId,
-      ...defined({ name, userEmail, userName, checkpointId }),
-      status: 'running',
-      activity: 'starting',
-      sandboxId:
-        checkpointId === undefined ? await this.#deps.sandboxes.newId(orgId, defined({ volumes })) : newId('sb-'),
-      title,
-      framework: '',
-      artifacts: [],
-      agentConfig,
-      gatewayTokenHash: unusedTokenHash(),
-      ...unusedCounters,
-      createdAt: now,
-      updatedAt: now,
-    }
-    const message: Message = {
-      id: newId('msg_'),
-      role: 'user',
-      content: input.prompt,
-      state: 'queued',
-      createdAt: now,
-    }
-    const event = startedEvent('The session has started.', now)
-    await this.#withRoom(orgId, () =>
-      this.#deps.store.createSession(session, [message], event, { creation: options?.creation }),
-    )
+    const { session, message, event } = await this.#newSessions.make(orgId, input, options?.creation)
     this.#runners.start(session)
     return this.#views.make(session, [message], [event])
   }
 
-  async get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView> {
+  async get(orgId: string, sessionId: string, userId?: string, options?: GetViewOptions): Promise<SessionView> {
     const session = assertOwned(await this.#deps.store.session(sessionId, orgId), sessionId, userId)
     return await this.#views.load(orgId, session, options)
   }
@@ -232,7 +270,7 @@ export class Sessions {
 
   /** Kills the sandbox and ends the session. Repeating it is harmless. */
   async delete(orgId: string, sessionId: string, userId?: string): Promise<void> {
-    const session = await this.#assertOwned(orgId, sessionId, userId)
+    const session = await this.#ownership.owned(orgId, sessionId, userId)
     if (session.status === 'ended') return
     this.#assertOpen()
     await this.#runners.end(session)
@@ -247,7 +285,7 @@ export class Sessions {
   ): Promise<SessionView> {
     const made = await this.#findMade(orgId, options, sessionId)
     if (made) return made
-    const session = await this.#assertSteerable(orgId, sessionId, input.userId)
+    const session = await this.#ownership.steerable(orgId, sessionId, input.userId)
     checkText(input.message, 'message', this.#limits)
     this.#assertOpen()
     await this.#runners.of(session).enqueue(input.message, options?.creation)
@@ -259,7 +297,7 @@ export class Sessions {
    * it does nothing.
    */
   async interrupt(orgId: string, sessionId: string, userId: string): Promise<void> {
-    const session = await this.#assertOwner(orgId, sessionId, userId)
+    const session = await this.#ownership.owner(orgId, sessionId, userId)
     if (session.status === 'ended') return
     this.#assertOpen()
     await this.#runners.of(session).interrupt()
@@ -283,7 +321,7 @@ export class Sessions {
     userId?: string,
     options?: ViewOptions,
   ): Promise<SessionView> {
-    const session = await this.#assertOwned(orgId, sessionId, userId)
+    const session = await this.#ownership.owned(orgId, sessionId, userId)
     await assertQueued(this.#deps.store, sessionId, messageId)
     this.#assertOpen()
     await this.#runners.of(session).cancelMessage(messageId)
@@ -309,13 +347,13 @@ export class Sessions {
   ): Promise<SessionView> {
     const made = await this.#findMade(orgId, options)
     if (made) return made
-    const session = await this.#assertSteerable(orgId, sessionId, userId)
+    const session = await this.#ownership.steerable(orgId, sessionId, userId)
     this.#assertOpen()
     if (name !== undefined) assertName(name)
-    await this.#assertNameFree(orgId, name)
+    await this.#newSessions.assertNameFree(orgId, name)
     const { store } = this.#deps
     const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
-    const withRoom = (record: () => Promise<void>) => this.#withRoom(orgId, record)
+    const withRoom = (record: () => Promise<void>) => this.#newSessions.withRoom(orgId, record)
     const fork = await this.#runners
       .of(session)
       .whileIdle((source) =>
@@ -337,8 +375,8 @@ export class Sessions {
   ): Promise<SessionView> {
     const made = await this.#findMade(orgId, options, sessionId)
     if (made) return made
-    const session = await this.#assertSteerable(orgId, sessionId, userId)
-    if (checkpointId !== undefined) await this.#assertCheckpoint(orgId, checkpointId)
+    const session = await this.#ownership.steerable(orgId, sessionId, userId)
+    if (checkpointId !== undefined) await this.#newSessions.assertCheckpoint(orgId, checkpointId)
     this.#assertOpen()
     const sandboxId = newId('sb-')
     await this.#runners.restart(session, sandboxId, checkpointId, options?.creation)
@@ -350,7 +388,7 @@ export class Sessions {
    * when the session has ended.
    */
   async createToken(orgId: string, sessionId: string, input: CreateToken): Promise<AccessToken> {
-    await this.#assertSteerable(orgId, sessionId, input.userId)
+    await this.#ownership.steerable(orgId, sessionId, input.userId)
     return this.#tokens.issue(sessionId, input.scope, input.ttlSeconds ?? accessTtlSecondsDefault)
   }
 
@@ -388,79 +426,25 @@ export class Sessions {
     sessionId?: string,
   ): Promise<SessionView | undefined> {
     const [madeId] = options.creation?.made ?? []
-    if (madeId === undefined) return undefined
-    const view = await this.get(orgId, sessionId ?? madeId, undefined, options)
+    return madeId === undefined ? undefined : await this.#drivenOn(orgId, sessionId ?? madeId, options)
+  }
+
+  async #drivenOn(orgId: string, sessionId: string, options: ViewOptions): Promise<SessionView> {
+    const view = await this.get(orgId, sessionId, undefined, options)
     if (view.session.status === 'running' && !this.#closing.signal.aborted) {
       await this.#runners.of(view.session).continue()
     }
     return view
   }
 
-  /** Creates a session under the lock of its organisation, so that concurrent calls do not all find the last unit free. */
-  async #withRoom<Result>(orgId: string, create: () => Promise<Result>): Promise<Result> {
-    const limit = this.#deps.sessionsMaxOf?.(orgId) ?? Infinity
-    if (limit === Infinity) return await create()
-    return await this.#creations.run(orgId, async () => {
-      const active = await this.#deps.store.countRunning(orgId)
-      if (active < limit) return await create()
-      throw new ServiceError('rate_limited', `the organisation has ${active} sessions, the most it may have`, {
-        details: { limit, active, retryAfterSeconds },
-      })
-    })
-  }
-
-  async #assertOwned(orgId: string, sessionId: string, userId?: string): Promise<SessionHead> {
-    return assertOwned(await this.#deps.store.head(sessionId, orgId), sessionId, userId)
-  }
-
   /** Reads nothing for a session that others follow: hundreds connect again at once when a server or a proxy restarts. */
   async #findFollowed(orgId: string, sessionId: string, { after, userId }: StreamOptions): Promise<SessionHead> {
     const head = await this.#streams.head(sessionId)
     const isKnown = head !== undefined && head.orgId === orgId && after <= head.lastSequence
-    return isKnown ? assertOwned(head, sessionId, userId) : await this.#assertOwned(orgId, sessionId, userId)
-  }
-
-  /** Throws unless the user owns the session and it runs. */
-  async #assertSteerable(orgId: string, sessionId: string, userId: string): Promise<SessionHead> {
-    const session = await this.#assertOwner(orgId, sessionId, userId)
-    if (session.status === 'ended') throw hasEnded()
-    return session
-  }
-
-  async #assertOwner(orgId: string, sessionId: string, userId: string): Promise<SessionHead> {
-    const session = await this.#assertOwned(orgId, sessionId)
-    if (session.userId === userId) return session
-    throw new ServiceError('forbidden', 'user_id is not the owner of the session', { details: { field: 'user_id' } })
-  }
-
-  /** Before a warm sandbox is reserved or a checkpoint is taken. The database decides a race. */
-  async #assertNameFree(orgId: string, name: string | undefined): Promise<void> {
-    if (name === undefined || (await this.#deps.store.sessionNamed(name, orgId)) === undefined) return
-    throw new ServiceError('conflict', 'name is that of another session', { details: { field: 'name' } })
-  }
-
-  /**
-   * Returns a checkpoint, or undefined while it is being made. Throws `not_found` for one that does not exist and `conflict` for one that failed;
-   * waits for none.
-   */
-  async #assertCheckpoint(orgId: string, checkpointId: string): Promise<Checkpoint | undefined> {
-    // The start from it throws a later failure.
-    const settled = this.#deps.sandboxes.checkpoints.usable(orgId, checkpointId)
-    const checkpoint = await withTimeout(checkpointCheckMs, settled)
-    if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
-    return checkpoint
+    return isKnown ? assertOwned(head, sessionId, userId) : await this.#ownership.owned(orgId, sessionId, userId)
   }
 
   #assertOpen(): void {
     if (this.#closing.signal.aborted) throw new ServiceError('unavailable', 'the server is shutting down')
   }
-}
-
-function assertOwned<Known extends { userId: string }>(
-  session: Known | undefined,
-  sessionId: string,
-  userId: string | undefined,
-): Known {
-  if (session && (userId === undefined || session.userId === userId)) return session
-  throw new ServiceError('not_found', `no session ${sessionId}`)
 }

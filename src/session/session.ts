@@ -1,4 +1,4 @@
-import type { PolicyInput, VolumeMount } from '../sandbox/index.ts'
+import type { CheckpointKind, PolicyInput, VolumeMount } from '../sandbox/index.ts'
 import type { ErrorCode } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { costNanoUsd, usd, type ModelPrice } from '../lib/model-price.ts'
@@ -10,8 +10,9 @@ export type SessionStatus = 'running' | 'ended'
  * What a running session does:
  *
  *     starting ──► idle ⇄ working        any ──► failed (the next message tries again)        any ──► ended
+ *                    paused (its budget is spent; messages wait until that is raised)
  */
-export type SessionActivity = 'starting' | 'working' | 'idle' | 'failed' | 'ended'
+export type SessionActivity = 'starting' | 'working' | 'idle' | 'paused' | 'failed' | 'ended'
 
 export interface Session {
   id: string
@@ -53,6 +54,18 @@ export interface Session {
   waitingSince?: Date
   /** The number of in-place restores of its sandbox that it has accepted. */
   sandboxRestores: number
+  /** The newest turn of the branch in force: its message. Absent before the first turn. */
+  headTurnId?: string
+  /** A turn that has ended, whose checkpoint is to be taken before the next one begins. */
+  unsavedTurnId?: string
+  /** A rewind that is decided and has to be carried out before anything else. */
+  pendingRewind?: PendingRewind
+  /** Why it is `paused`. */
+  pausedFor?: 'budget'
+  /** Why nobody needs it any more; a message takes that back. */
+  archivedFor?: string
+  /** Of a fork: the message of its source after whose turn it begins. */
+  forkPoint?: string
   /** All that the model has read. */
   inputTokens: number
   /** Parts of the input: what came from a cache of the model API, and what went into one. */
@@ -78,6 +91,34 @@ export const unusedCounters = {
   outputTokens: 0,
   costNanoUsd: 0,
 } satisfies Partial<Session>
+
+/** What a rewind puts back: all, the sandbox under the conversation of the present, or the conversation in the sandbox of the present. */
+export type RewindWhat = 'all' | 'machine' | 'conversation'
+
+/** All that a server needs to complete a rewind that an earlier one has decided. */
+export interface PendingRewind {
+  what: RewindWhat
+  /** The point that it goes to. */
+  checkpointId: string
+  kind: CheckpointKind
+  /** The newest turn of the branch that is in force after it. */
+  turnId?: string
+  /** The number of the newest event at the point. */
+  toEvent: number
+  undoCheckpointId: string
+  project: PointProject
+  /** The session of the point, if that is a fork that is adopted. */
+  adoptedFrom?: string
+  /** The id that the newest turn of that fork gets in the session. Absent: it has had none. */
+  adoptedTurnId?: string
+  /** The first message that is left. */
+  restoredMessageId?: string
+  /** Messages that waited when it was decided: they are cancelled with it. */
+  queuedIds?: string[]
+}
+
+/** What a session shows of its project, as kept with a point. */
+export type PointProject = Pick<Session, 'artifacts' | 'framework'>
 
 export interface Artifact {
   path: string
@@ -105,7 +146,18 @@ export interface AgentConfig {
   secretStore?: string
   /** What its sandbox may reach. */
   egress?: PolicyInput
+  /** Of what a checkpoint is taken after each turn. Absent: what the server takes. */
+  checkpoints?: TurnCheckpoints
+  /** Names of `envs` that no fork of another person gets. */
+  secretEnvs?: string[]
+  /** The checkpoint from whose disk alone, and without secrets, its sandbox starts: that of another person's session. */
+  handedOverIn?: string
+  /** A turn that fails makes a capsule of scope `read`. */
+  capsuleOnError?: boolean
 }
+
+/** Disk and memory, the disk alone, or nothing. */
+export type TurnCheckpoints = 'turn' | 'disk' | 'none'
 
 export type MessageRole = 'user' | 'assistant' | 'system'
 export type MessageState = 'queued' | 'started' | 'consumed' | 'cancelled'
@@ -116,6 +168,10 @@ export interface Message {
   content: string
   /** Of user messages only. */
   state?: MessageState
+  /** The user message whose turn said it: its own id for one that has had a turn. */
+  turnId?: string
+  /** A rewind has left its turn. */
+  isLeft?: boolean
   createdAt: Date
 }
 
@@ -128,6 +184,9 @@ export type SessionEventType =
   | 'preview_ready'
   | 'sandbox_hibernated'
   | 'sandbox_resumed'
+  | 'session_rewound'
+  | 'session_paused'
+  | 'session_continued'
   | 'session_failed'
   | 'session_ended'
 

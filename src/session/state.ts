@@ -41,6 +41,10 @@ export interface RunnerState {
   wakesServed: number
   /** No turn begins; messages wait. */
   isPaused: boolean
+  /** Likewise, for a rewind, which takes a checkpoint of its own: none of the turn is begun. */
+  isHeld: boolean
+  /** A checkpoint of the turn that ended last is being taken. */
+  isSaving: boolean
   isEnding: boolean
   /** Failures after which the next step waits; 0 for none. */
   backOffFailures: number
@@ -79,6 +83,8 @@ export const initialRun: RunnerState = {
   wakesWanted: 0,
   wakesServed: 0,
   isPaused: false,
+  isHeld: false,
+  isSaving: false,
   isEnding: false,
   backOffFailures: 0,
   failedStarts: 0,
@@ -91,9 +97,10 @@ export const initialRun: RunnerState = {
   lostSandboxId: undefined,
 }
 
-/** Whether the sandbox must stay awake: a boot, a turn, or messages that wait. */
+/** Whether the sandbox must stay awake: a boot, a rewind, a turn, or messages that wait. */
 export function hasWork({ session, turn, queuedIds }: Pick<SessionState, 'session' | 'turn' | 'queuedIds'>): boolean {
-  return session.activity === 'starting' || turn !== undefined || queuedIds.length > 0
+  if (session.activity === 'starting' || session.pendingRewind !== undefined || turn !== undefined) return true
+  return queuedIds.length > 0 && session.activity !== 'paused'
 }
 
 /** What each type of session event means for the state, when it is recorded or read back. */
@@ -150,17 +157,27 @@ export interface TurnState {
   agentSessionId: string
   /** How often the agent process ended during this turn. */
   agentExits: number
+  /** The model gateway refused a call for the session's budget. */
+  isBudgetSpent: boolean
   output: TurnOutput
 }
 
 export const agentExitedCode = 'agent_exited'
+export const budgetCode = 'budget_exceeded'
 
 /** Characters of one assistant message; of a longer one the beginning is kept. */
 const textLengthMax = 256 * 1024
 const pageEvents = 32
 
 export function newTurn(messageId: string): TurnState {
-  return { messageId, text: '', agentSessionId: '', agentExits: 0, output: { lines: 0, bytes: 0 } }
+  return {
+    messageId,
+    text: '',
+    agentSessionId: '',
+    agentExits: 0,
+    isBudgetSpent: false,
+    output: { lines: 0, bytes: 0 },
+  }
 }
 
 /** What one stream event of this turn adds to it. */
@@ -172,6 +189,7 @@ export function advance(turn: TurnState, data: StreamEvent['data']): TurnState {
     return { ...turn, agentSessionId, result }
   }
   if (data.type === 'error' && data['code'] === agentExitedCode) return { ...turn, agentExits: turn.agentExits + 1 }
+  if (data.type === 'error' && data['code'] === budgetCode) return { ...turn, isBudgetSpent: true }
   return { ...turn, agentSessionId }
 }
 

@@ -1,4 +1,5 @@
 import { isServiceError } from '../errors.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
 import { backOff } from '../lib/async/retry.ts'
 import type { Semaphore } from '../lib/async/semaphore.ts'
 import { newId } from '../lib/id.ts'
@@ -17,7 +18,9 @@ import {
 import { retryBackOff, type SessionLimits, type SessionTimings } from './config.ts'
 import { wakeFailedText } from './decision.ts'
 import { dropForkCheckpoint } from './fork.ts'
+import type { SessionPoints } from './points.ts'
 import type { Input, StepEffect, StepResult } from './reducer-types.ts'
+import { carryOut } from './rewind-step.ts'
 import type { SessionDeps } from './service.ts'
 import type { Session } from './session.ts'
 import type { CapacityWait, RetryQueues } from './shortage.ts'
@@ -29,6 +32,13 @@ export interface RunnerDeps extends Omit<SessionDeps, 'signingSecret'> {
   /** Shared by all sessions. */
   starts: Semaphore
   queues: RetryQueues
+  points: SessionPoints
+  /** Yields between pages of histories. */
+  pages: FairYield
+  /** Told of each turn of which a checkpoint was taken. */
+  onTurnSaved: (session: Session, turnId: string) => void
+  /** Told of each turn that has failed of a session that makes capsules of these. Does not throw. */
+  onTurnFailed: (session: Session, turnId: string) => Promise<void>
 }
 
 /** What the parts of a runner share. */
@@ -69,6 +79,8 @@ export class Steps {
         return { type: 'fork_checkpoint_deleted', sandboxId, isDeleted: await this.deleteForkCheckpoint(session) }
       case 'accept_restore':
         return await this.#attempt(wakeFailedText, session, effect.queues, () => this.#acceptRestore(session))
+      case 'rewind':
+        return await carryOut(this.#context, session, effect.rewind)
       case 'start_agent':
         return await this.#startAgent(effect, session)
       case 'attach':

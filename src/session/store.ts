@@ -10,6 +10,7 @@ import type {
   SessionStatus,
   StreamEvent,
 } from './session.ts'
+import type { Counters, KeptPoint, Point, Rewind, Turn, TurnFiles } from './turn.ts'
 
 /** Bytes of JSON: one read of stream events ends with the event that reaches them, which can be as long as a line of the agent. */
 export const streamPageBytes = 1024 * 1024
@@ -46,6 +47,8 @@ export interface SessionStore {
   instructions(id: string): Promise<Instructions | undefined>
   /** Absolute path in the sandbox → text; megabytes. */
   skills(id: string): Promise<AgentConfig['skills']>
+  /** A key that is absent keeps its value, one that is `undefined` clears it. Does nothing for an unknown session. */
+  changeAgentConfig(sessionId: string, change: AgentConfigChange): Promise<void>
   /**
    * Newest first. A search looks into a bounded number of sessions for one page, which may hold less than `limit`, even
    * nothing, and still have a next one. An unreadable cursor throws `invalid_request`. `agentConfig` is without its system prompt
@@ -62,8 +65,11 @@ export interface SessionStore {
    */
   commit(sessionId: string, change: SessionChange): Promise<Committed | undefined>
 
-  /** Oldest first; all, or a page of them, which ends before `limit` with the message that reaches `rowPageBytes`. */
-  messages(sessionId: string, page?: RowPage): Promise<Message[]>
+  /**
+   * Of the branch in force, or of all; oldest first; all, or a page of them, which ends before `limit` with the message that reaches
+   * `rowPageBytes`.
+   */
+  messages(sessionId: string, page?: RowPage & { branch?: Branch }): Promise<Message[]>
   message(sessionId: string, id: string): Promise<Message | undefined>
   /** Oldest first, without their texts. */
   queuedMessageIds(sessionId: string): Promise<string[]>
@@ -82,8 +88,45 @@ export interface SessionStore {
   lastSequence(sessionId: string): Promise<number>
   /** What all messages and events of each of these sessions hold, in bytes of their JSON text. */
   historyBytes(sessionIds: readonly string[]): Promise<ReadonlyMap<string, number>>
-  /** All messages and events of each of these sessions, oldest first. For sessions that hold `rowPageBytes` together at most. */
+  /**
+   * All events, and the messages of the branch in force, of each of these sessions, oldest first. For sessions that hold `rowPageBytes` together
+   * at most.
+   */
   histories(sessionIds: readonly string[]): Promise<ReadonlyMap<string, History>>
+
+  /** A turn by its message. */
+  turn(sessionId: string, messageId: string): Promise<Turn | undefined>
+  /** Turns by their order, newest first, of the branch in force or of all. */
+  turns(sessionId: string, query: TurnQuery): Promise<Turn[]>
+  /** The messages of the turns of the branch that ends with this turn, newest first; at most `limit`. */
+  branch(sessionId: string, turnId: string | undefined, limit: number): Promise<string[]>
+  setTurnFiles(sessionId: string, messageId: string, files: TurnFiles): Promise<void>
+  /** What belongs to each of these turns beside its row. */
+  turnFacts(sessionId: string, messageIds: readonly string[]): Promise<ReadonlyMap<string, TurnFacts>>
+  /** Of all turns that have ended, of all branches. */
+  turnTotals(sessionId: string): Promise<TurnTotals>
+  /** A point by its checkpoint. */
+  point(sessionId: string, checkpointId: string): Promise<Point | undefined>
+  /**
+   * The newest point of this origin and turn. Of either origin: the one that was taken at the end of the turn, else one before a rewind whose
+   * sandbox no earlier rewind has changed since the turn.
+   */
+  pointOfTurn(sessionId: string, turnId: string, origin?: Point['origin']): Promise<Point | undefined>
+  /** The newest point with these numbers: above `after` and up to `until`. */
+  pointBefore(sessionId: string, range: { after: number; until: number }): Promise<Point | undefined>
+  /** All, oldest first: at most as many as the policy keeps, and a few. */
+  points(sessionId: string): Promise<KeptPoint[]>
+  /** Which of these checkpoints are points of a session. */
+  knownPoints(checkpointIds: readonly string[]): Promise<ReadonlySet<string>>
+  removePoints(sessionId: string, checkpointIds: readonly string[]): Promise<void>
+  /** The rewind that this checkpoint undoes. */
+  rewindUndoneBy(sessionId: string, undoCheckpointId: string): Promise<Rewind | undefined>
+  /** The newest rewind with a number up to this one. */
+  rewindBefore(sessionId: string, event: number): Promise<Rewind | undefined>
+  /** Sessions that have not been deleted and were forked from this one: at the ends of these turns, or all; at most `limit`, oldest first. */
+  forksOf(sessionId: string, query: { turnIds?: readonly string[]; limit: number }): Promise<ForkReference[]>
+  /** Of these checkpoints, those from which a session begins that is `starting`, or `failed` and may start again. */
+  startingFrom(checkpointIds: readonly string[]): Promise<ReadonlySet<string>>
 
   /** Ids of at most `limit` sessions that ended before this time. */
   expiredSessions(endedBefore: Date, limit: number): Promise<string[]>
@@ -106,6 +149,13 @@ export interface MeteredSession extends Omit<Session, 'agentConfig' | 'artifacts
   agentConfig: Pick<AgentConfig, 'model' | 'maxTokens' | 'maxCostUsd'>
 }
 
+/** What of a configuration can change. */
+export type AgentConfigChange = {
+  [Key in 'maxCostUsd' | 'maxTokens' | 'maxTurns' | 'checkpoints' | 'secretEnvs' | 'capsuleOnError']?:
+    | AgentConfig[Key]
+    | undefined
+}
+
 export interface Instructions {
   systemPrompt?: string
   skillPaths: string[]
@@ -118,6 +168,41 @@ export interface History {
 }
 
 export type SessionReference = Pick<Session, 'id' | 'orgId' | 'sandboxId'>
+
+export type Branch = 'in force' | 'all'
+
+export interface TurnQuery {
+  limit: number
+  branch?: Branch
+  /** Only turns before this one, by its message. */
+  before?: string
+  /** Only turns whose first event has at most this number. */
+  begunBy?: number
+}
+
+export interface TurnFacts {
+  /** The first characters of its message. */
+  message: string
+  /** The counters at the begin of the next turn by order, of any branch. Absent for the newest. */
+  usageAfter?: Counters
+  /** The newest point of origin `turn`. */
+  point?: Omit<Point, 'origin' | 'turnId' | 'project'>
+}
+
+export interface TurnTotals {
+  turns: number
+  durationMs: number
+  inputTokens: number
+  outputTokens: number
+  /** How many of them have a cost that is known, and the sum of it. */
+  pricedTurns: number
+  costNanoUsd: number
+}
+
+export type ForkReference = Pick<
+  Session,
+  'id' | 'keyId' | 'userId' | 'name' | 'status' | 'activity' | 'forkPoint' | 'archivedFor' | 'createdAt'
+>
 
 export interface RowPage {
   /** Id of the row before the first; from the beginning without it. */
@@ -153,7 +238,17 @@ export interface SessionChange {
   addStream?: StreamEvent['data'][]
   /** What a request makes by this change, under which id; see `createSession`. */
   made?: { creation: Creation; id: string }
+  /** Begins and ends of turns, in their order. */
+  turns?: TurnChange[]
+  addPoint?: Point
+  /** Makes the branch of its turn the one in force. */
+  rewind?: Omit<Rewind, 'event'>
 }
+
+/** `eventsBefore`: how many of the stream events of the change come before it. */
+export type TurnChange =
+  | { type: 'begun'; messageId: string; parentId: string | undefined; eventsBefore: number }
+  | { type: 'ended'; messageId: string; subtype: string; preview: 'ready' | 'none'; eventsBefore: number }
 
 export interface AddedUsage extends Pick<
   Session,

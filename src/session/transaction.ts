@@ -14,7 +14,16 @@ import {
   weightOf,
   withArtifact,
 } from './output-budget.ts'
-import type { Artifact, Message, Session, SessionActivity, SessionEvent, SessionEventType } from './session.ts'
+import type {
+  Artifact,
+  Message,
+  Session,
+  SessionActivity,
+  SessionEvent,
+  SessionEventType,
+  TurnCheckpoints,
+} from './session.ts'
+import type { AdoptedTurn } from './reducer-types.ts'
 import {
   advance,
   agentExitedCode,
@@ -46,11 +55,13 @@ const lineErrors = new Set(['invalid_command', 'busy'])
 export interface TransactionContext {
   limits: OutputLimits
   now: Date
+  /** Of what a checkpoint is taken after each turn of a session that does not say. */
+  checkpoints: TurnCheckpoints
   newId: (prefix: IdPrefix) => string
 }
 
 type Change = SessionChange &
-  Required<Pick<SessionChange, 'addStream' | 'addEvents' | 'addMessages' | 'setMessages' | 'session'>>
+  Required<Pick<SessionChange, 'addStream' | 'addEvents' | 'addMessages' | 'setMessages' | 'session' | 'turns'>>
 
 /**
  * One commit in the making. Its methods say what happened; it works out the rows, the stream events and the state after the
@@ -64,6 +75,7 @@ export class Transaction {
     addEvents: [],
     addMessages: [],
     setMessages: [],
+    turns: [],
     session: {},
   }
   /** The agent said that it cannot be configured. */
@@ -78,8 +90,8 @@ export class Transaction {
   }
 
   get isEmpty(): boolean {
-    const { addStream, addEvents, addMessages, setMessages, session } = this.change
-    const lists = [addStream, addEvents, addMessages, setMessages]
+    const { addStream, addEvents, addMessages, setMessages, turns, session } = this.change
+    const lists = [addStream, addEvents, addMessages, setMessages, turns]
     return lists.every((list) => list.length === 0) && Object.keys(session).length === 0
   }
 
@@ -114,7 +126,7 @@ export class Transaction {
         if (session.activity !== 'starting') return
         this.stream(event)
         this.note('agent_ready', 'info', `The agent is ready with model ${event.model}.`)
-        return this.#settle()
+        return this.settle()
       case 'assistant':
       case 'tool_use_summary':
       case 'result':
@@ -140,20 +152,21 @@ export class Transaction {
     this.#addMessage({ id, role: 'user', content, state: 'queued', createdAt: this.#context.now })
     if (creation) this.change.made = { creation, id }
     this.state = { ...this.state, queuedIds: [...this.state.queuedIds, id] }
-    const { activity } = this.state.session
-    if (activity === 'idle') this.#transition('working')
-    if (activity === 'failed') this.#transition('starting')
+    const { activity, archivedFor } = this.state.session
+    if (archivedFor !== undefined) this.set({ archivedFor: undefined })
+    if (activity === 'idle') this.transition('working')
+    if (activity === 'failed') this.transition('starting')
   }
 
   cancelMessage(id: string): void {
     this.change.setMessages.push({ id, state: 'cancelled' })
     this.state = { ...this.state, queuedIds: this.state.queuedIds.filter((queued) => queued !== id) }
-    if (this.state.session.activity === 'working') this.#settle()
+    if (this.state.session.activity === 'working') this.settle()
   }
 
   startTurn(messageId: string): void {
     this.#beginTurn(messageId)
-    this.#transition('working')
+    this.transition('working')
   }
 
   /** Ends the turn with the agent's own `turn_complete`, or with one of ours; a `result` that is missing is added. */
@@ -161,18 +174,47 @@ export class Transaction {
     const { turn } = this.state
     if (!turn) return
     if (!turn.result) this.stream(missingResult(turn, subtype, text ?? 'The turn ended without a result.'))
-    const { result, messageId, agentSessionId, text: said } = this.state.turn!
+    const { result, messageId, agentSessionId, isBudgetSpent, text: said } = this.state.turn!
     this.stream(complete ?? { type: 'turn_complete', message_id: messageId, session_id: agentSessionId })
     this.change.setMessages.push({ id: messageId, state: 'consumed' })
+    this.change.turns.push({
+      type: 'ended',
+      messageId,
+      subtype: result?.subtype ?? subtype,
+      preview: this.state.previewReady ? 'ready' : 'none',
+      eventsBefore: this.change.addStream.length,
+    })
     const answer = said === '' && result?.subtype === 'success' ? result.text : said
-    if (answer !== '') this.#addAnswer(answer)
+    if (answer !== '') this.#addAnswer(answer, messageId)
     if (result?.subtype === 'success') this.note('turn_completed', 'info', 'The agent finished a message.')
     else this.note('turn_completed', 'warning', `The agent's turn ended: ${result?.subtype}.`)
     const { idle, artifactWrites, session } = this.state
     if (artifactWrites > artifactWritesMax) this.set({ artifacts: session.artifacts })
     this.state = { ...this.state, turn: undefined, idle: { ...idle, lines: 0, errors: 0 }, artifactWrites: 0 }
     if (this.state.session.interruptedMessageId !== undefined) this.set({ interruptedMessageId: undefined })
-    if (this.state.session.activity === 'working') this.#settle()
+    const { checkpoints = this.#context.checkpoints } = this.state.session.agentConfig
+    if (checkpoints !== 'none') this.set({ unsavedTurnId: messageId })
+    if (isBudgetSpent) this.#pause()
+    if (this.state.session.activity === 'working') this.settle()
+  }
+
+  /** A budget is spent: messages wait until it is raised. */
+  #pause(): void {
+    this.set({ pausedFor: 'budget' })
+    this.note('session_paused', 'warning', 'The budget of the session is spent. It goes on when that is raised.')
+  }
+
+  /** Adds turns that a fork has had, behind the one of this id. Returns the last. */
+  adoptTurns(turns: readonly AdoptedTurn[], after: string | undefined): string | undefined {
+    const eventsBefore = this.change.addStream.length
+    let parentId = after
+    for (const { id: messageId, messages, ...ended } of turns) {
+      for (const message of messages) this.#addMessage(message)
+      this.change.turns.push({ type: 'begun', messageId, parentId, eventsBefore })
+      this.change.turns.push({ type: 'ended', messageId, ...ended, eventsBefore })
+      parentId = messageId
+    }
+    return parentId
   }
 
   /**
@@ -202,7 +244,7 @@ export class Transaction {
   beginAgent(agentProcessId: string, gatewayTokenHash: string): void {
     this.set({ agentProcessId, agentOffset: 0, gatewayTokenHash })
     this.state = { ...this.state, idle: { ready: false, lines: 0, errors: 0 } }
-    this.#transition('starting')
+    this.transition('starting')
   }
 
   /**
@@ -262,7 +304,7 @@ export class Transaction {
     this.stream({ type: 'error', message: text, code, fatal: false })
     this.endTurn(undefined, 'error_during_execution', text)
     this.note('session_failed', 'error', text)
-    this.#transition('failed')
+    this.transition('failed')
   }
 
   /** A client restored the sandbox to a checkpoint, for the nth time: the turn and its agent are lost. */
@@ -273,6 +315,7 @@ export class Transaction {
     this.dropAgent()
     if (turn) this.stream({ type: 'error', message: restoredText, code: 'sandbox_restored', fatal: false })
     this.endTurn(undefined, isInterrupted ? 'interrupted' : 'error_during_execution', restoredText)
+    this.set({ unsavedTurnId: undefined })
     this.note('sandbox_resumed', 'warning', restoredText)
   }
 
@@ -280,10 +323,11 @@ export class Transaction {
   restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): void {
     if (creation) this.change.made = { creation, id: sandboxId }
     this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
+    this.set({ unsavedTurnId: undefined })
     this.dropAgent()
     this.endWait()
     this.note('session_started', 'info', 'The session goes on in a new sandbox.')
-    this.#transition('starting')
+    this.transition('starting')
   }
 
   /** `gatewayTokenHash` is the hash of a token that nobody has. */
@@ -293,7 +337,8 @@ export class Transaction {
     this.endWait()
     this.note('session_ended', 'info', 'The session has ended.')
     this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash })
-    this.#transition('ended')
+    this.set({ unsavedTurnId: undefined, pendingRewind: undefined, pausedFor: undefined })
+    this.transition('ended')
     this.state = { ...this.state, queuedIds: [] }
   }
 
@@ -312,6 +357,9 @@ export class Transaction {
 
   #beginTurn(messageId: string): void {
     this.change.setMessages.push({ id: messageId, state: 'started' })
+    const parentId = this.state.session.headTurnId
+    this.change.turns.push({ type: 'begun', messageId, parentId, eventsBefore: this.change.addStream.length })
+    this.set({ headTurnId: messageId, unsavedTurnId: undefined })
     this.state = {
       ...this.state,
       turn: newTurn(messageId),
@@ -332,11 +380,12 @@ export class Transaction {
   }
 
   /** A session without room for the answer keeps its beginning; the stream has all of it. */
-  #addAnswer(text: string): void {
+  #addAnswer(text: string, turnId: string): void {
     const message: Message = {
       id: this.#context.newId('msg_'),
       role: 'assistant',
       content: text,
+      turnId,
       createdAt: this.#context.now,
     }
     const fits = this.#withHistory(message).historyBytes <= this.#context.limits.historyBytesMax
@@ -353,11 +402,12 @@ export class Transaction {
     return { ...this.state, historyBytes: this.state.historyBytes + weightOf(by) }
   }
 
-  #settle(): void {
-    this.#transition(this.state.turn || this.state.queuedIds.length > 0 ? 'working' : 'idle')
+  settle(): void {
+    if (this.state.session.pausedFor !== undefined) return this.transition('paused')
+    this.transition(this.state.turn || this.state.queuedIds.length > 0 ? 'working' : 'idle')
   }
 
-  #transition(activity: SessionActivity): void {
+  transition(activity: SessionActivity): void {
     if (this.state.session.activity !== activity) this.set({ activity })
   }
 }

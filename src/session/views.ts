@@ -1,7 +1,7 @@
 import { defined } from '../lib/defined.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
-import type { SessionView, ViewOptions } from './api.ts'
+import type { GetViewOptions, SessionView, ViewOptions } from './api.ts'
 import { previewPort } from './config.ts'
 import { readHistories, readHistory } from './history.ts'
 import type { SessionDeps } from './service.ts'
@@ -23,10 +23,11 @@ export class SessionViews {
     this.#memory = new ViewMemory(context.store, historyBytesMax)
   }
 
-  /** With all messages and events. */
-  async load(orgId: string, session: Session, options?: ViewOptions): Promise<SessionView> {
+  /** With all messages of a branch and all events. */
+  async load(orgId: string, session: Session, options?: GetViewOptions): Promise<SessionView> {
+    const { store, pages } = this.#context
     return await this.#memory.hold(orgId, [session], options, async () => {
-      const { messages, events } = await readHistory(this.#context.store, this.#context.pages, session.id)
+      const { messages, events } = await readHistory(store, pages, session.id, options?.branch)
       return this.make(session, messages, events)
     })
   }
@@ -41,6 +42,11 @@ export class SessionViews {
         return this.make(session, messages, events)
       })
     })
+  }
+
+  /** Runs `make` when there is room for a view of this session. Its views take no more memory than that. */
+  async hold<Views>(session: Session, options: ViewOptions, make: () => Promise<Views>): Promise<Views> {
+    return await this.#memory.hold(session.orgId, [session], options, make)
   }
 
   make(session: Session, messages: Message[], events: SessionEvent[]): SessionView {

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
-import { sql, type ExpressionBuilder, type Kysely } from 'kysely'
+import { sql, type ExpressionBuilder, type Kysely, type Transaction } from 'kysely'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import { defined } from '../lib/defined.ts'
 import type { AgentConfig } from '../session/session.ts'
-import type { Instructions } from '../session/store.ts'
+import type { AgentConfigChange, Instructions } from '../session/store.ts'
 import type { Database } from './schema.ts'
 import { jsonTexts, strictJson } from './text.ts'
 
@@ -37,14 +37,58 @@ export async function agentConfigRow({ skills, ...rest }: AgentConfig): Promise<
   return { hash: hash.digest('hex'), config, skills: texts.join('') }
 }
 
-/** Inserts a configuration unless it exists. */
-export async function putAgentConfig(db: Kysely<Database>, row: AgentConfigRow): Promise<void> {
+/** Inserts a configuration unless it exists. Returns its key. */
+export async function putAgentConfig(db: Kysely<Database>, row: AgentConfigRow): Promise<string> {
   await db
     .insertInto('agentConfigs')
     .values(row)
     // Not `do nothing`: the update locks the row until the session that needs it is inserted, so no delete removes it.
     .onConflict((conflict) => conflict.column('hash').doUpdateSet({ hash: row.hash }))
     .execute()
+  return row.hash
+}
+
+/**
+ * The configuration of a session, which nobody deletes during the transaction. Throws when there is no such session.
+ */
+export async function lockAgentConfig(transaction: Transaction<Database>, sessionId: string): Promise<string> {
+  const configs = ofSession(transaction, sessionId).select('hash').forKeyShare()
+  // One that is deleted during the statement has another in its place.
+  return ((await configs.executeTakeFirst()) ?? (await configs.executeTakeFirstOrThrow())).hash
+}
+
+/**
+ * Gives a session a configuration of its own with these values. The skills, which can be megabytes, are not read: the new key is the SHA-256 of
+ * the text of the rest and of the old key, which stands for them. A key of `agentConfigRow` has a brace there.
+ */
+export async function changeAgentConfig(
+  db: Kysely<Database>,
+  sessionId: string,
+  change: AgentConfigChange,
+): Promise<void> {
+  const set = strictJson(change, 'agent_config')
+  const cleared = Object.entries(change).flatMap(([key, value]) => (value === undefined ? [key] : []))
+  const left = await db.transaction().execute(async (transaction) => {
+    const session = transaction.selectFrom('sessions').select('agentConfigHash').where('id', '=', sessionId)
+    const row = await session.forUpdate().executeTakeFirst()
+    if (row === undefined) return undefined
+    const old = row.agentConfigHash
+    const { rows } = await sql<{ hash: string }>`
+      insert into agent_configs (hash, config, skills)
+      select encode(sha256(convert_to(changed.config::text || E'\\n' || hash, 'UTF8')), 'hex'), changed.config, skills
+      from agent_configs,
+        lateral (select (agent_configs.config || ${set}::jsonb) - ${cleared}::text[] as config) as changed
+      where hash = ${old} and changed.config <> agent_configs.config
+      on conflict (hash) do update set hash = excluded.hash
+      returning hash`.execute(transaction)
+    const agentConfigHash = rows[0]?.hash
+    if (agentConfigHash === undefined) return undefined
+    const updated = transaction.updateTable('sessions').set({ agentConfigHash, updatedAt: new Date() })
+    await updated.where('id', '=', sessionId).execute()
+    return old
+  })
+  // Not left to the end of sessions: a client can change one as often as it likes.
+  if (left !== undefined) await deleteUnusedBatch(db, left)
 }
 
 /** Deletes in batches, each a transaction that locks what it deletes. */
@@ -52,9 +96,11 @@ export async function deleteUnusedAgentConfigs(db: Kysely<Database>): Promise<vo
   while (await deleteUnusedBatch(db));
 }
 
-async function deleteUnusedBatch(db: Kysely<Database>): Promise<boolean> {
+/** `only`: no other one. */
+async function deleteUnusedBatch(db: Kysely<Database>, only?: string): Promise<boolean> {
   return await db.transaction().execute(async (transaction) => {
-    const configs = transaction.selectFrom('agentConfigs').select('hash').where(isUnused).limit(deleteBatchMax)
+    let configs = transaction.selectFrom('agentConfigs').select('hash').where(isUnused).limit(deleteBatchMax)
+    if (only !== undefined) configs = configs.where('hash', '=', only)
     // Lock first: a transaction that inserts one of them again has inserted its session when the lock is granted, and the delete sees it.
     const unused = await configs.forUpdate().execute()
     if (unused.length === 0) return false

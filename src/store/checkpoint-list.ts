@@ -8,7 +8,7 @@ import type { Database } from './schema.ts'
 /** The checkpoints of an organisation, with what depends on them. */
 export function checkpointListStore(db: Kysely<Database>) {
   return {
-    async checkpointPage({ orgId, sandboxId, owner, reach, limit, cursor }) {
+    async checkpointPage({ orgId, sandboxId, owner, withoutTurns, reach, limit, cursor }) {
       const after = cursor === undefined ? undefined : decodeCursor(cursor)
       let query = db
         .selectFrom('checkpoints')
@@ -19,6 +19,7 @@ export function checkpointListStore(db: Kysely<Database>) {
         .limit(limit + 1)
       if (sandboxId !== undefined) query = query.where('sandboxId', '=', sandboxId)
       if (owner !== undefined) query = query.where('owner', '=', owner)
+      if (withoutTurns) query = query.where('owner', '<>', 'turn')
       if (reach !== undefined) {
         query = query.where((eb) =>
           eb.exists(

@@ -10,13 +10,14 @@ import { cleared } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { headColumns, sessionOf, type HeadRow } from './session-rows.ts'
 import { lenient, lenientJson, strict } from './text.ts'
+import { writeTurns } from './turn-changes.ts'
 
 /** Well below PostgreSQL's 65 535 parameters per statement. */
 const insertRowsMax = 1000
 /** Bound of a statement in characters, as building one blocks the server's thread. */
 const insertTextMax = 512 * 1024
 
-type CommittedRow = HeadRow & { lastSequence: number }
+export type CommittedRow = HeadRow & { lastSequence: number }
 
 /**
  * The hot path of the event stream: one statement for what an agent says, otherwise a transaction with one insert per kind of row. Either
@@ -28,13 +29,15 @@ export function committer(db: Kysely<Database>, writer: LogWriter): SessionStore
     const createdAt = new Date()
     const stream = (change.addStream ?? []).map(lenientJson)
     const [first = [], ...more] = insertBatches(stream, (text) => text.length)
-    const { made, addMessages = [], setMessages = [], addEvents = [] } = change
+    const { made, addMessages = [], setMessages = [], addEvents = [], turns = [], addPoint, rewind } = change
     const update = { ...change, set: { ...columns(change.session), updatedAt: createdAt }, stream }
     const activity = change.session?.activity
     const isOneStatement =
       made === undefined &&
       activity === undefined &&
-      [more, addMessages, setMessages, addEvents].every(({ length }) => length === 0)
+      addPoint === undefined &&
+      rewind === undefined &&
+      [more, addMessages, setMessages, addEvents, turns].every(({ length }) => length === 0)
     if (isOneStatement) return committed(await updateAndAppend(db, sessionId, update, first))
     return await writer.transaction(db, async (transaction, note) => {
       const before = activity === undefined ? undefined : await activityOf(transaction, sessionId)
@@ -44,6 +47,7 @@ export function committer(db: Kysely<Database>, writer: LogWriter): SessionStore
       await insertMessages(transaction, sessionId, addMessages)
       await setMessageStates(transaction, sessionId, setMessages)
       await insertSessionEvents(transaction, sessionId, addEvents)
+      await writeTurns(transaction, row, { turns, addPoint, rewind, streamLength: stream.length, createdAt })
       let sequence = row.lastSequence - stream.length + first.length
       for (const batch of more) {
         const events = batch.map((data) => ({ sessionId, sequence: (sequence += 1), data, createdAt }))
@@ -131,12 +135,13 @@ function updateOf(
 }
 
 function columns(change: SessionChange['session'] = {}): Updateable<SessionTable> {
-  const { artifacts, title, framework, ...rest } = change
+  const { artifacts, title, framework, pendingRewind, ...rest } = change
   const set: Updateable<SessionTable> = cleared(rest)
   // These come from the sandbox, so they are stored leniently.
   if ('artifacts' in change) set.artifacts = lenientJson(artifacts ?? [])
   if ('title' in change) set.title = lenient(title ?? '')
   if ('framework' in change) set.framework = lenient(framework ?? '')
+  if ('pendingRewind' in change) set.pendingRewind = pendingRewind === undefined ? null : lenientJson(pendingRewind)
   return set
 }
 

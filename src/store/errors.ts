@@ -29,6 +29,11 @@ const conflicts: Record<string, string> = {
   sessions_gateway_token: 'a session with this gateway token exists already',
   messages_pkey: 'a message with this id exists already',
   session_events_pkey: 'an event with this id exists already',
+  session_turns_pkey: 'the message has had its turn already',
+  session_points_pkey: 'a session has kept this checkpoint already',
+  session_capsules_pkey: 'a capsule with this id exists already',
+  session_capsules_token: 'a capsule with this token exists already',
+  session_rewinds_pkey: 'the session has gone back with this event already',
 }
 
 /** Constraints on a field of the request, which the error names. */

@@ -16,7 +16,9 @@ import type { AuditStore } from '../organisation/audit/index.ts'
 import type { UsageStore } from '../organisation/usage/index.ts'
 import type { SecretStorePort } from '../secret/index.ts'
 import type { WebhookStore } from '../webhook/index.ts'
+import type { CapsuleStore } from '../session/capsule-store.ts'
 import type { SessionStore } from '../session/store.ts'
+import { capsuleStore } from './capsules.ts'
 import { closeTimeoutMs, type LockState } from './lock.ts'
 import { callName, Calls } from './calls.ts'
 import {
@@ -54,6 +56,7 @@ const loggedSqlMax = 500
 export interface Store extends AsyncDisposable {
   sandboxes: SandboxStore
   sessions: SessionStore
+  capsules: CapsuleStore
   images: ImageStore
   registryCredentials: RegistryCredentialStore
   organisations: OrganisationStore
@@ -177,6 +180,7 @@ function storeOn(
     webhookUrl: webhookAccess.databaseUrl,
     sandboxes: calls.guard('sandboxes', sandboxStore(db, writer)),
     sessions: calls.guard('sessions', sessionStore(db, writer)),
+    capsules: calls.guard('capsules', capsuleStore(db)),
     images: calls.guard('images', imageStore(db, writer)),
     registryCredentials: calls.guard('registryCredentials', registryCredentialStore(db)),
     organisations: calls.guard('organisations', organisationStore(db, writer)),

@@ -11,6 +11,7 @@ import { ownHost } from './installation.ts'
 import { makingKey } from './making-key.ts'
 import { decodeCursor, page, anyOf, cleared, ownedBy, present, within } from './rows.ts'
 import { patchStore } from './patches.ts'
+import { sandboxTreeStore } from './sandbox-tree.ts'
 import { volumeStore } from './volumes.ts'
 import { previewStore } from './previews.ts'
 import type { Database, SandboxTable } from './schema.ts'
@@ -22,6 +23,7 @@ export function sandboxStore(db: Kysely<Database>, writer: LogWriter): SandboxSt
     ...sandboxesAlone(db, writer),
     ...checkpointStore(db, writer),
     ...checkpointListStore(db),
+    ...sandboxTreeStore(db),
     ...patchStore(db),
     ...previewStore(db, writer),
     ...volumeStore(db, writer),

@@ -14,7 +14,17 @@ import type { Sandbox } from '../sandbox/sandbox.ts'
 import type { SealedSecret, Store as SecretStore } from '../secret/index.ts'
 import type { Volume, VolumeAttachment, VolumeSnapshot } from '../sandbox/volume.ts'
 import type { Attempt, Message as WebhookMessage, SealedDestination } from '../webhook/index.ts'
-import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
+import type {
+  AgentConfig,
+  Artifact,
+  Message,
+  PendingRewind,
+  Session,
+  SessionEvent,
+  StreamEvent,
+} from '../session/session.ts'
+import type { Capsule } from '../session/capsule-store.ts'
+import type { Point, Rewind, Turn, TurnFiles } from '../session/turn.ts'
 
 /**
  * The tables as Kysely sees them, in camel case; in the database every name is in snake case (`CamelCasePlugin`).
@@ -50,6 +60,10 @@ export interface Database {
     data: ColumnType<StreamEvent['data'], string, string>
     createdAt: Date
   }
+  sessionTurns: TurnTable
+  sessionPoints: PointTable
+  sessionRewinds: Row<Rewind> & { sessionId: string }
+  sessionCapsules: Omit<Row<Capsule>, 'forks'> & { forks: Generated<number>; tokenHash: string }
   idempotencyKeys: IdempotencyKeyTable
   /** The newest number of each organisation. Its row lock orders the commits that write events. */
   eventCounters: { orgId: string; lastNumber: number }
@@ -155,8 +169,9 @@ interface AgentConfigTable {
   skills: Json<AgentConfig['skills']>
 }
 
-export interface SessionTable extends Omit<Row<Session>, 'agentConfig' | 'artifacts'> {
+export interface SessionTable extends Omit<Row<Session>, 'agentConfig' | 'artifacts' | 'pendingRewind'> {
   artifacts: ColumnType<Artifact[], string, string>
+  pendingRewind: ColumnType<PendingRewind | null, string | null | undefined, string | null>
   agentConfigHash: string
   /** The number of the newest stream event. */
   lastSequence: Generated<number>
@@ -172,7 +187,18 @@ interface PositionedTable {
   sessionId: string
 }
 
-export type MessageTable = PositionedTable & Row<Message>
+export interface MessageTable extends PositionedTable, Omit<Row<Message>, 'isLeft'> {
+  isLeft: Generated<boolean>
+}
+
+export interface TurnTable extends PositionedTable, Omit<Row<Turn>, 'usageBefore' | 'files'> {
+  usageBefore: Json<Turn['usageBefore']>
+  files: ColumnType<TurnFiles | null, string | undefined, string>
+}
+
+export interface PointTable extends PositionedTable, Omit<Row<Point>, 'project'> {
+  project: Json<Point['project']>
+}
 
 interface IdempotencyKeyTable extends Claim {
   requestHash: string

@@ -1,15 +1,17 @@
-import { sql, type Kysely } from 'kysely'
-import { storedEvent, type SessionEvent } from '../session/session.ts'
+import { sql, type Kysely, type RawBuilder, type Selectable } from 'kysely'
+import { storedEvent, type Message, type SessionEvent } from '../session/session.ts'
 import { rowPageBytes, streamPageBytes, type History, type RowPage, type SessionStore } from '../session/store.ts'
 import { anyOf, present } from './rows.ts'
 import type { Database, MessageTable } from './schema.ts'
 
-const messageColumns = ['id', 'role', 'content', 'state', 'createdAt'] as const
+const messageColumns = ['id', 'role', 'content', 'state', 'turnId', 'isLeft', 'createdAt'] as const
 const eventColumns = ['id', 'type', 'level', 'message', 'createdAt'] as const
-type MessageRow = Pick<MessageTable, (typeof messageColumns)[number]>
+type MessageRow = Pick<Selectable<MessageTable>, (typeof messageColumns)[number]>
 
 /** The table, its columns, and the column whose length bounds a page. */
 type PagedTable = readonly [table: string, columns: readonly string[], text: string]
+const allRows = sql<boolean>`true`
+const inForce = sql<boolean>`not is_left`
 const messagePages: PagedTable = ['messages', messageColumns, 'content']
 const eventPages: PagedTable = ['sessionEvents', eventColumns, 'message']
 
@@ -20,16 +22,17 @@ export function sessionHistory(db: Kysely<Database>) {
 
   return {
     async messages(sessionId, page) {
+      const some = page?.branch === 'all' ? allRows : inForce
       const rows =
         page === undefined
-          ? await messagesOf(sessionId).orderBy('position').execute()
-          : await pageOf<MessageRow>(db, messagePages, sessionId, page)
-      return rows.map(present)
+          ? await messagesOf(sessionId).where(some).orderBy('position').execute()
+          : await pageOf<MessageRow>(db, messagePages, sessionId, page, some)
+      return rows.map(messageOf)
     },
 
     async message(sessionId, id) {
       const row = await messagesOf(sessionId).where('id', '=', id).executeTakeFirst()
-      return row && present(row)
+      return row && messageOf(row)
     },
 
     async queuedMessageIds(sessionId) {
@@ -51,7 +54,7 @@ export function sessionHistory(db: Kysely<Database>) {
         .orderBy('position')
         .limit(1)
         .executeTakeFirst()
-      return row && present(row)
+      return row && messageOf(row)
     },
 
     async events(sessionId, page) {
@@ -77,8 +80,8 @@ export function sessionHistory(db: Kysely<Database>) {
 
     async histories(sessionIds) {
       const found = new Map<string, History>(sessionIds.map((id) => [id, { messages: [], events: [] }]))
-      const messages = await rowsOf<MessageRow>(db, messagePages, sessionIds)
-      for (const { sessionId, ...message } of messages) found.get(sessionId)?.messages.push(present(message))
+      const messages = await rowsOf<MessageRow>(db, messagePages, sessionIds, inForce)
+      for (const { sessionId, ...message } of messages) found.get(sessionId)?.messages.push(messageOf(message))
       const events = await rowsOf<SessionEvent>(db, eventPages, sessionIds)
       for (const { sessionId, ...event } of events) found.get(sessionId)?.events.push(event)
       return found
@@ -101,12 +104,17 @@ export function sessionHistory(db: Kysely<Database>) {
   } satisfies Partial<SessionStore>
 }
 
+function messageOf({ isLeft, ...row }: MessageRow): Message {
+  return isLeft ? { ...present(row), isLeft } : present(row)
+}
+
 /** PostgreSQL knows the length of a text without reading it, so no text beyond the end of the page is read. */
 async function pageOf<Row>(
   db: Kysely<Database>,
   [table, columns, text]: PagedTable,
   sessionId: string,
   { after, limit }: RowPage,
+  some = allRows,
 ): Promise<Row[]> {
   const bytes = sql`octet_length(${sql.ref(text)})`
   const start = after === undefined ? sql`0` : sql`(select position from ${sql.table(table)} where id = ${after})`
@@ -114,7 +122,7 @@ async function pageOf<Row>(
     select ${sql.join(columns.map((column) => sql.ref(column)))} from (
       select *, sum(${bytes}) over (order by position) - ${bytes} as before from (
         select * from ${sql.table(table)}
-        where session_id = ${sessionId} and position > ${start}
+        where session_id = ${sessionId} and position > ${start} and ${some}
         order by position limit ${limit}
       ) as limited
     ) as measured where before < ${rowPageBytes} order by position`.execute(db)
@@ -126,9 +134,10 @@ async function rowsOf<Row>(
   db: Kysely<Database>,
   [table, columns]: PagedTable,
   sessionIds: readonly string[],
+  some: RawBuilder<boolean> = allRows,
 ): Promise<(Row & { sessionId: string })[]> {
   const { rows } = await sql<Row & { sessionId: string }>`
     select ${sql.join([...columns, 'sessionId'].map((column) => sql.ref(column)))} from ${sql.table(table)}
-    where session_id = ${anyOf(sessionIds)} order by session_id, position`.execute(db)
+    where session_id = ${anyOf(sessionIds)} and ${some} order by session_id, position`.execute(db)
   return rows
 }

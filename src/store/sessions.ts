@@ -2,13 +2,23 @@ import { sql, type Kysely } from 'kysely'
 import type { Session } from '../session/session.ts'
 import { sessionEntry } from '../session/log-entries.ts'
 import type { MeteredSession, SessionStore } from '../session/store.ts'
-import { agentConfigRow, putAgentConfig, readAgentConfigs, readInstructions, readSkills } from './agent-configs.ts'
+import {
+  agentConfigRow,
+  changeAgentConfig,
+  lockAgentConfig,
+  putAgentConfig,
+  readAgentConfigs,
+  readInstructions,
+  readSkills,
+} from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
 import type { LogWriter } from './event-log.ts'
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { makingKey } from './making-key.ts'
 import { sessionHistory } from './session-history.ts'
+import { sessionTurns } from './session-turns.ts'
+import { sessionTimeline } from './session-timeline.ts'
 import { anyOf, ownedBy, present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { listedRows } from './session-list.ts'
@@ -28,9 +38,11 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
 
   return {
     ...sessionHistory(db),
+    ...sessionTurns(db),
+    ...sessionTimeline(db),
 
     async createSession(session, messages, event, { configOf, creation } = {}) {
-      const { agentConfig, artifacts, userId, userEmail, userName, title, framework, ...rest } = session
+      const { agentConfig, artifacts, pendingRewind, userId, userEmail, userName, title, framework, ...rest } = session
       const text = {
         userId: strict(userId, 'user_id'),
         userEmail: userEmail === undefined ? null : strict(userEmail, 'user_email'),
@@ -38,13 +50,14 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
         title: strict(title, 'title'),
         framework: strict(framework, 'framework'),
         artifacts: lenientJson(artifacts),
+        pendingRewind: pendingRewind === undefined ? null : lenientJson(pendingRewind),
       }
-      const config = configOf === undefined ? await agentConfigRow(agentConfig) : undefined
+      const config = configOf ?? (await agentConfigRow(agentConfig))
       await writer.transaction(db, async (transaction, note) => {
         await recordMade(transaction, creation, session.id)
-        if (config !== undefined) await putAgentConfig(transaction, config)
-        const agentConfigHash =
-          config?.hash ?? sql<string>`(select agent_config_hash from sessions where id = ${configOf})`
+        const agentConfigHash = await (typeof config === 'string'
+          ? lockAgentConfig(transaction, config)
+          : putAgentConfig(transaction, config))
         await transaction
           .insertInto('sessions')
           .values({
@@ -105,6 +118,7 @@ export function sessionStore(db: Kysely<Database>, writer: LogWriter): SessionSt
 
     instructions: (id) => readInstructions(db, id),
     skills: (id) => readSkills(db, id),
+    changeAgentConfig: (id, change) => changeAgentConfig(db, id, change),
 
     async listSessions(query) {
       const { rows, ...next } = await listedRows(db, query)

@@ -15,6 +15,27 @@ type Subtype = 'success' | 'error_max_turns' | 'error_during_execution' | 'inter
 const begin = (argv: readonly string[], input?: string) => beginAtoll(world, argv, { input })
 const atoll = (...argv: string[]) => runAtoll(world, ...argv)
 
+test('session share: the link is printed alone, and shows the moment without a key', async () => {
+  const { body } = await world.api.post('/v1/sessions', { prompt: 'share me', user_id: 'ann', name: 'shared' })
+  const shared = await atoll('session', 'share', 'shared', '--event', '3', '--expires', '12h')
+  assert.equal(shared.status, 0, shared.stderr)
+  assert.match(shared.stdout, /^http:\/\/\S+\/v1\/capsules\/moment_\S{43}\n$/)
+  const asked = { userId: 'ann', scope: 'read', event: 3, expiresInSeconds: 43_200 }
+  assert.deepEqual(world.sessions.asked['capsule'], asked)
+  assert.equal((await fetch(shared.stdout.trim())).status, 200)
+  const ids = (await atoll('session', 'capsules', body.id, '-q')).stdout.trim().split('\n')
+  assert.equal(ids.length, 1)
+  assert.equal((await atoll('session', 'capsules', 'shared', '--revoke', ids[0]!)).status, 0)
+  assert.equal((await fetch(shared.stdout.trim())).status, 404)
+  for (const wrong of [
+    ['--scope', 'steer'],
+    ['--expires', '7'],
+    ['--expires', '0d'],
+    ['--event', 'x'],
+  ])
+    assert.equal((await atoll('session', 'share', 'shared', ...wrong)).status, 2, wrong.join(' '))
+})
+
 /** The user message of this text, once a client has sent it. */
 async function sent(message: string) {
   return await eventually(() => {
@@ -127,6 +148,12 @@ test('atoll session send --wait: it ends with the session, a boot that failed, a
   const failed = await failing.ended
   assert.equal(failed.status, 1)
   assert.match(failed.stderr, /no room[^]*atoll: the session has failed/)
+
+  Object.assign(kept.session, { activity: 'paused', pausedFor: 'budget' })
+  const paused = await begin(['session', 'send', '--wait', id, 'too dear']).ended
+  assert.deepEqual([paused.status, paused.stdout], [1, ''])
+  assert.match(paused.stderr, /the budget of the session is spent, and the message waits/)
+  delete kept.session.pausedFor
 
   kept.session.activity = 'working'
   const ending = begin(['session', 'send', '--wait', id, 'the last'])

@@ -176,6 +176,7 @@ async function creations(): Promise<{
       return body.id as string
     }),
   )
+  const { body: capsule } = await api.post(`/v1/sessions/${session}/capsules`, { scope: 'fork', user_id: 'u' })
   await api.post('/api/snapshots', { name: `patched-${id}`, image: { steps: [] } })
   const run = (command: string) => ({ type: 'run', args: { commands: [command] } })
   await api.post('/api/volumes', { name: `w-${id}` })
@@ -207,8 +208,13 @@ async function creations(): Promise<{
     ['/v1/sessions', '/v1/sessions', { prompt: 'x', ...byUser }],
     ['/v1/sessions/:sessionId/messages', `/v1/sessions/${session}/messages`, { message: 'hello', ...byUser }],
     ['/v1/sessions/:sessionId/fork', `/v1/sessions/${idle}/fork`, byUser],
+    ['/v1/sessions/:sessionId/fork', `/v1/sessions/${idle}/fork`, { count: 2, ...byUser }],
+    ['/v1/sessions/:sessionId/rewind', `/v1/sessions/${session}/rewind`, { to: { event_id: 1 }, ...byUser }],
+    ['/v1/sessions/:sessionId/adopt', `/v1/sessions/${session}/adopt`, { from: idle, ...byUser }],
     ['/v1/sessions/:sessionId/restart', `/v1/sessions/${lost}/restart`, byUser],
     ['/v1/sessions/:sessionId/tokens', `/v1/sessions/${session}/tokens`, { scope: 'read', ...byUser }],
+    ['/v1/sessions/:sessionId/capsules', `/v1/sessions/${session}/capsules`, { scope: 'read', ...byUser }],
+    ['/v1/capsules/:token/fork', `/v1/capsules/${capsule.token}/fork`, byUser],
     ['/api/keys', '/api/keys', { name: 'ci' }],
     ['/api/webhooks', '/api/webhooks', { url: 'https://example.com/hook' }],
     ['/api/secret-stores', '/api/secret-stores', { name: `store-${id}` }],

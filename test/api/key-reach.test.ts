@@ -73,7 +73,10 @@ test('name prefix: each call of a sandbox or session answers for a strange one a
         .replace(':sessionId', sessionId)
         .replace(':port', '3000')
         .replaceAll(/:\w+/g, 'es-0000000000000000')
-    const query = shown?.parameters?.some((one: { name?: string }) => one.name === 'path') ? '?path=/etc/hostname' : ''
+    const asks = (parameter: string) => shown?.parameters?.some((one: { name?: string }) => one.name === parameter)
+    const disk = asks('from') ? 'from' : 'against'
+    const ofDisk = path.endsWith('/diff') ? `?${disk}=cp-0000000000000000` : ''
+    const query = asks('path') ? '?path=/etc/hostname' : ofDisk
     const answers = []
     for (const one of [strange, unknown]) {
       const { status, text } = await ci.raw(method, targetOf(one) + query, { body: given })

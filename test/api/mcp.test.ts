@@ -212,6 +212,26 @@ test('garbage: is refused, and the next request is served', async (t) => {
   assert.ok((await (await connect(t)).listTools()).tools.length > 0)
 })
 
+test('session: its turns, a rewind and its preview, forks and a comparison', async (t) => {
+  const client = await connect(t, { tools: 'session_*' })
+  const { session_id } = await call(client, 'session_start', { prompt: 'About kelp', user_id: 'ann' })
+  const { turns, undo_checkpoint_id } = await call(client, 'session_timeline', { session_id })
+  const [turn] = turns as { message: string; tokens: number; forks: string[] }[]
+  assert.deepEqual([turn?.message, turn?.tokens, turn?.forks], ['About kelp', 7, ['session_fork']])
+  const preview = await call(client, 'session_rewind', { session_id, to: 3, preview: true })
+  assert.equal((preview['preview'] as { to_event: number }).to_event, 3)
+  const rewound = await call(client, 'session_rewind', { session_id, to: undo_checkpoint_id, what: 'machine' })
+  assert.equal(rewound['undo_checkpoint_id'], 'cp-undo')
+  const to = { checkpointId: 'cp-undo' }
+  assert.deepEqual(world.sessions.asked['rewind'], { userId: 'ann', to, what: 'machine' })
+  world.sessions.kept.get(session_id as string)!.session.activity = 'idle'
+  const { forks } = await call(client, 'session_fork', { session_id, at: 5, messages: ['blue', 'green'] })
+  assert.equal((forks as { after_event: number }[])[1]?.after_event, 3)
+  const compared = await call(client, 'session_diff', { session_id, against: 'session_other', patch: true })
+  assert.deepEqual([compared['patch'], compared['against_tokens']], ['diff --git a/a b/a\n', 7])
+  assert.match(await refusal(client, 'session_rewind', { session_id, to: 'sb-1' }), /must be a message/)
+})
+
 test('tools: secrets are listed, bounded and deleted, and none takes or shows a value', async (t) => {
   const client = await connect(t, { tools: 'secret_*' })
   const { tools } = await client.listTools()

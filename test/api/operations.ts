@@ -152,6 +152,7 @@ export function bodyOf({ id, body }: Operation, made: Made): Buffer | string | u
 }
 
 const sandbox = `/api/sandboxes/${ids.sandbox}`
+const readable = { user_id: 'ada', scope: 'read' }
 
 /** For each parameter of a path, how there comes to be what it names. */
 const makers: Record<string, (made: Made, operation: Operation) => Promise<void>> = {
@@ -161,6 +162,10 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
     made.ids.set(encodeURIComponent('/workspace'), encodeURIComponent(world.machines.folder(sandboxID)))
     if (id === 'getSandboxTags') await made.api.put(made.real(`${sandbox}/tags`), { team: 'web' })
     await made.api.put(made.real(`${sandbox}/files?path=/workspace/hello.txt`), Buffer.from('hello\n'))
+    if (id !== 'compareDisks') return
+    const checkpoint = await made.post(`${sandbox}/checkpoints`, { name: 'a', kind: 'disk_only' })
+    made.ids.set(ids.checkpoint, checkpoint.id)
+    world.machines.trees.disks.set(sandboxID, { '/workspace/hello.txt': 'hello\n' })
   },
   async checkpointId(made, operation) {
     if (!made.ids.has(ids.sandbox)) await makers['id']!(made, operation)
@@ -205,6 +210,14 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
     const kept = world.sessions.kept.get(session.id)!
     if (id === 'forkSession') kept.session.activity = 'idle'
     if (id === 'restartSession') kept.session.activity = 'failed'
+  },
+  async capsuleId(made) {
+    made.ids.set(ids.capsule, (await made.post(`/v1/sessions/${ids.session}/capsules`, readable)).id)
+  },
+  async token(made, operation) {
+    await makers['sessionId']!(made, operation)
+    const body = { ...readable, scope: 'fork' }
+    made.ids.set(ids.capsuleToken, (await made.post(`/v1/sessions/${ids.session}/capsules`, body)).token)
   },
   async storeId(made) {
     const { id } = await made.post('/api/secret-stores', { name: 'production' })

@@ -17,7 +17,14 @@ test('session: a session is created with ids, preview URL, prompt and first even
     prompt: 'build a page',
     user_id: 'ann',
     user_email: 'ann@example.com',
-    agent_config: { system_prompt: 'be brief', skills: { 'a/SKILL.md': 'text' }, max_turns: 3 },
+    agent_config: {
+      system_prompt: 'be brief',
+      skills: { 'a/SKILL.md': 'text' },
+      max_turns: 3,
+      checkpoints: 'disk',
+      secret_envs: ['TOKEN'],
+      capsule_on_error: true,
+    },
   })
   assert.equal(answer.status, 201)
   const { body } = answer
@@ -32,6 +39,9 @@ test('session: a session is created with ids, preview URL, prompt and first even
     systemPrompt: 'be brief',
     skills: { 'a/SKILL.md': 'text' },
     maxTurns: 3,
+    checkpoints: 'disk',
+    secretEnvs: ['TOKEN'],
+    capsuleOnError: true,
   })
 })
 
@@ -55,6 +65,9 @@ test('session: bad input names the field, and what is not built answers 501', as
     ...[0, 1.5, 10_001].map((max_turns) => bad({ agent_config: { max_turns } }, /^agent_config\.max_turns: /)),
     ...[0, 1e300].map((max_tokens) => bad({ agent_config: { max_tokens } }, /^agent_config\.max_tokens: /)),
     ...[0, -1].map((max_cost_usd) => bad({ agent_config: { max_cost_usd } }, /^agent_config\.max_cost_usd: /)),
+    bad({ agent_config: { checkpoints: 'all' } }, /^agent_config\.checkpoints: /),
+    bad({ agent_config: { capsule_on_error: 1 } }, /^agent_config\.capsule_on_error: /),
+    bad({ agent_config: { secret_envs: Array.from({ length: 101 }, () => 'x') } }, /^agent_config\.secret_envs: /),
     ...[[''], ['x'.repeat(201)], Array.from({ length: 101 }, () => 'x')].map((allowed_tools) =>
       bad({ agent_config: { allowed_tools } }, /^agent_config\.allowed_tools: /),
     ),
@@ -94,6 +107,28 @@ test('session: a session is read and listed by its owner, and is nothing to othe
     [other.body.id],
   )
   assert.equal((await api.get(`/v1/sessions?search=${'x'.repeat(201)}`)).status, 400)
+})
+
+test('session: it tells why it is paused or archived, what it was forked from, and which messages a rewind has left', async () => {
+  const { api, sessions } = world
+  const id = await create()
+  const plain = (await api.get(`/v1/sessions/${id}`)).body
+  for (const field of ['reason', 'archivedReason', 'forkedFrom']) assert.equal(field in plain, false, field)
+  assert.equal('left' in plain.messages[0], false)
+  const kept = sessions.kept.get(id)!
+  const why = { pausedFor: 'budget', archivedFor: 'another won', forkedFrom: 'session_source000000' } as const
+  Object.assign(kept.session, { activity: 'paused', ...why })
+  Object.assign(kept.messages[0]!, { isLeft: true, turnId: kept.messages[0]!.id })
+  const now = new Date()
+  for (const type of ['session_rewound', 'session_paused', 'session_continued'] as const)
+    kept.events.push({ id: 'evt_1', type, level: 'info', message: '', createdAt: now })
+  const { body } = await api.get(`/v1/sessions/${id}?branch=all`)
+  assert.deepEqual([body.activity, body.reason, body.archivedReason], ['paused', 'budget', 'another won'])
+  assert.deepEqual([body.forkedFrom, body.messages[0].left], [why.forkedFrom, true])
+  assert.equal('turnId' in body.messages[0], false)
+  const refused = await api.get(`/v1/sessions/${id}?branch=other`)
+  assert.equal(refused.status, 400)
+  assert.match(refused.body.error.message, /^branch: /)
 })
 
 test('session: an empty parameter or optional field is none; an empty owner is nobody', async () => {

@@ -64,8 +64,8 @@ export class AtollServer {
       keepsData: false,
       ...options,
       dataDir: options.dataDir ?? (await mkdtemp('/var/tmp/atoll-e2e-')),
-      // What waits for an owner would be a load of its own.
-      env: { ATOLL_DISK_POOL_MB: '8192', ATOLL_WARM_POOL: '0', ...options.env },
+      // What waits for an owner would be a load of its own, and so would the checkpoint of each turn.
+      env: { ATOLL_DISK_POOL_MB: '8192', ATOLL_WARM_POOL: '0', ATOLL_SESSION_CHECKPOINTS: 'none', ...options.env },
     })
     try {
       await server.ready()

@@ -83,6 +83,12 @@ export function checkpointTests(store: Store): void {
       assert.deepEqual(await some({ sandboxId: sandbox.id, owner: 'client' }), sorted)
       assert.deepEqual(await some({ owner: 'image' }), [image.id])
       assert.deepEqual(await some({ owner: 'session' }), [])
+      const turn = checkpointOf(sandbox, { owner: 'turn', createdAt: new Date('2026-07-01') })
+      await sandboxes.insertCheckpoint(turn)
+      assert.deepEqual(await some({ owner: 'turn' }), [turn.id])
+      assert.deepEqual(await some({ limit: 1 }), [turn.id])
+      assert.deepEqual(await some({ limit: 1, withoutTurns: true }), [image.id])
+      assert.equal(await sandboxes.countCheckpoints(orgId), 5)
     })
 
     test('checkpoint: what makes use of it is counted, without what has ended', async () => {

@@ -15,7 +15,10 @@ import { usageTests } from './usage.ts'
 import { volumeTests } from './volumes.ts'
 import { secretTests } from './secrets.ts'
 import { sandboxTests } from './sandboxes.ts'
+import { sandboxTreeTests } from './sandbox-trees.ts'
+import { sessionCapsuleTests } from './session-capsules.ts'
 import { sessionCommitTests } from './session-commits.ts'
+import { sessionTurnTests } from './session-turns.ts'
 import { sessionTests } from './sessions.ts'
 import { textTests } from './text.ts'
 
@@ -33,6 +36,8 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
     imageTests(store)
     sessionTests(store)
     sessionCommitTests(store)
+    sessionTurnTests(store)
+    sessionCapsuleTests(store)
     idempotencyTests(store)
     textTests(store)
     eventTests(store)
@@ -54,6 +59,7 @@ export async function sandboxStoreConformance(name: string, open: () => Promise<
 function sandboxStoreTests(store: Store): void {
   sandboxTests(store)
   checkpointTests(store)
+  sandboxTreeTests(store)
   previewTests(store)
   volumeTests(store)
 }

@@ -3,12 +3,15 @@ import { EventEmitter, on } from 'node:events'
 import { ServiceError } from '../../src/errors.ts'
 import type { CreateOptions } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
+import { fakeCapsules } from './fake-capsules.ts'
 import { AccessTokens, unusedCounters } from '../../src/session/index.ts'
 import type {
   AccessUse,
+  CompareSession,
   CreateSession,
   CreateToken,
   ExportRecord,
+  ForkResult,
   ForkSessionOptions,
   ListSessions,
   Session,
@@ -35,6 +38,109 @@ export class FakeSessions implements SessionService {
   lastCreate: CreateSession | undefined
   /** Streams that are being read. */
   reading = 0
+
+  /** What the calls of time travel were last asked for. */
+  readonly asked: Record<string, unknown> = {}
+
+  readonly capsules = fakeCapsules(this)
+
+  readonly rewinds: SessionService['rewinds'] = {
+    rewind: async (orgId, sessionId, request) => {
+      await this.interrupt(orgId, sessionId, request.userId)
+      this.asked['rewind'] = request
+      return { restoredPrompt: 'again', undoCheckpointId: 'cp-undo', processes: 'restored' }
+    },
+    preview: async (orgId, sessionId, request) => {
+      await this.interrupt(orgId, sessionId, request.userId)
+      this.asked['preview'] = request
+      const counts = { turnsLeft: ['msg_2'], tokensLeft: 7, queuedMessages: 1, interrupts: false }
+      return { checkpointId: 'cp-1', toEvent: 3, ...counts, processes: 'restored', processesEnded: ['node server.js'] }
+    },
+    adopt: async (orgId, sessionId, request) => {
+      await this.interrupt(orgId, sessionId, request.userId)
+      this.asked['adopt'] = request
+      return { undoCheckpointId: 'cp-undo', processes: 'restored' }
+    },
+  }
+
+  readonly #forksByClaim = new Map<string, ForkResult[]>()
+
+  readonly forks: SessionService['forks'] = {
+    make: async (orgId, sessionId, request, options) => {
+      const creation = options?.creation
+      const before = creation && this.#forksByClaim.get(creation.claim.seed)
+      if (before !== undefined) return before
+      this.asked['fork'] = request
+      const { userId } = request
+      const count = request.count ?? request.variants?.length ?? 1
+      const place = { atEvent: 5, afterEvent: 3, isExact: false, checkpointId: 'cp-1', messageId: 'msg_1' }
+      const made = await Promise.all(Array.from({ length: count }, () => this.fork(orgId, sessionId, userId)))
+      const results = made.map((view, index) =>
+        index === 2 ? { error: new ServiceError('quota_exceeded', 'no more sessions') } : { view, place },
+      )
+      if (creation) this.#forksByClaim.set(creation.claim.seed, results)
+      return results
+    },
+  }
+
+  readonly reconfiguration: SessionService['reconfiguration'] = {
+    change: async (orgId, sessionId, userId, change) => {
+      await this.interrupt(orgId, sessionId, userId)
+      this.asked['change'] = change
+    },
+  }
+
+  readonly timeline: SessionService['timeline'] = {
+    page: async (orgId, sessionId, query) => {
+      const { session, messages } = this.#find(orgId, sessionId, query.userId)
+      this.asked['timeline'] = query
+      const [message] = messages
+      if (query.cursor !== undefined && query.cursor !== message?.id)
+        throw new ServiceError('invalid_request', 'cursor is not one that this list answered with')
+      if (message === undefined || query.cursor !== undefined) return { turns: [] }
+      const { id: messageId, content, createdAt } = message
+      const fork = {
+        id: 'session_fork',
+        userId: session.userId,
+        status: 'running',
+        activity: 'paused',
+        createdAt,
+      } as const
+      const turn = { messageId, firstEvent: 1, startedAt: createdAt, usageBefore: unusedCounters }
+      const usage = { inputTokens: 5, cacheReadTokens: 0, cacheWriteTokens: 0, outputTokens: 2 }
+      const shown = { turn, message: content, usage, forks: [fork], isForksCut: false }
+      return { turns: [shown], nextCursor: messageId, undoCheckpointId: 'cp-undo' }
+    },
+  }
+
+  /** What a comparison throws, and the parts of its patch. */
+  comparisonError: ServiceError | undefined
+  patch: AsyncIterable<Uint8Array> | Iterable<Uint8Array> = [Buffer.from('diff --git a/a b/a\n')]
+
+  readonly comparison: SessionService['comparison'] = {
+    compare: async (orgId, sessionId, input) => {
+      const { previewUrl } = this.#find(orgId, sessionId, input.userId)
+      this.asked['compare'] = input
+      if (this.comparisonError !== undefined) throw this.comparisonError
+      const usage = { inputTokens: 5, cacheReadTokens: 0, cacheWriteTokens: 0, outputTokens: 2, costUsd: 0.5 }
+      const file = { path: 'a', change: 'added', isBinary: false, addedLines: 1, removedLines: 0 } as const
+      return {
+        ...{ files: [file], addedLines: 1, removedLines: 0, isCut: false, folder: '/workspace/app' },
+        against: { type: 'session', id: input.against },
+        own: { usage, durationMs: 8, preview: 'ready', previewUrl },
+        ...(input.against.startsWith('cp-') ? {} : { other: { usage } }),
+      }
+    },
+    patch: (orgId, sessionId, input) => this.#patch(orgId, sessionId, input),
+  }
+
+  readonly estimates: SessionService['estimates'] = {
+    forks: async (orgId, sessionId, { userId, count }) => {
+      this.#find(orgId, sessionId, userId)
+      this.asked['estimate'] = { userId, count }
+      return { fork: count, memoryBytes: { max: 1024 }, turns: 1, costPerTurnUsd: 0.5 }
+    },
+  }
 
   async rest(): Promise<void> {}
   async takeUp(): Promise<void> {}
@@ -244,6 +350,13 @@ export class FakeSessions implements SessionService {
     } finally {
       this.reading--
     }
+  }
+
+  async *#patch(orgId: string, sessionId: string, input: CompareSession): AsyncGenerator<Uint8Array> {
+    this.#find(orgId, sessionId, input.userId)
+    this.asked['patch'] = input
+    if (this.comparisonError !== undefined) throw this.comparisonError
+    yield* this.patch
   }
 
   #madeBefore({ creation }: CreateOptions = {}): SessionView | undefined {

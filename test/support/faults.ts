@@ -94,7 +94,7 @@ export class Request<Result> {
       ...this.#ids,
       run: async (creation) => ({ statusCode: 201, body: await this.#work(creation) }),
       failed: (error) => errorAnswer(error, '/api'),
-      session: () => Promise.reject(new Error('no answer is large here')),
+      again: () => Promise.reject(new Error('no answer is large here')),
     })
     return answer as Answer & { body: Result }
   }

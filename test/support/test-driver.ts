@@ -9,6 +9,7 @@ import type {
   VolumeState,
 } from '../../src/sandbox/index.ts'
 
+import { FakeDiskTrees } from './fake-disk-trees.ts'
 import { FakeStepMounts } from './fake-step-mounts.ts'
 
 /** The parts of a driver that are the same for all machines of the tests: a start finds nothing, and a test says which machine ends. */
@@ -25,6 +26,7 @@ export abstract class TestDriver {
   diskReport: DiskReport = { state: 'ok', poolBytes: 0, availableBytes: 0, belowBytes: 0, reserveBytes: 0, errors: {} }
   /** What machines seem to use. */
   readonly usages = new Map<string, SandboxUsage>()
+  readonly trees = new FakeDiskTrees()
   readonly stepMounts = new FakeStepMounts((sandboxId) => this.isRunning(sandboxId))
   #exit: (exit: SandboxExit) => void = () => {}
 

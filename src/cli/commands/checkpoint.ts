@@ -10,6 +10,7 @@ import { clientOf, type Flags } from '../settings.ts'
 import { sizeText } from '../units.ts'
 
 const owners = ['client', 'image', 'session', 'wake'] as const
+const origins = ['client', 'image', 'fork', 'wake', 'turn'] as const
 
 interface CreateOptions extends Flags {
   name?: string
@@ -21,6 +22,7 @@ interface CreateOptions extends Flags {
 
 interface ListOptions extends ListFlags {
   owner?: (typeof owners)[number]
+  origin?: (typeof origins)[number]
 }
 
 export function addCheckpoint(program: Command): void {
@@ -106,11 +108,12 @@ function addList(checkpoint: Command): void {
     )
     .argument('[sandbox]')
     .addOption(new Option('--owner <owner>', 'only those made for it').choices(owners))
+    .addOption(new Option('--origin <origin>', 'only those of it (default: all but those of turns)').choices(origins))
     .option('-q, --quiet', 'print ids alone')
     .action(async (id: string | undefined, _options: ListOptions, command: Command) => {
-      const { owner, ...flags } = command.optsWithGlobals<ListOptions>()
+      const { owner, origin, ...flags } = command.optsWithGlobals<ListOptions>()
       const sandbox = id === undefined ? undefined : checkedId(id, 'sb-', 'sandbox')
-      await writeAll((await clientOf(flags)).checkpoints({ sandbox, owner }), flags)
+      await writeAll((await clientOf(flags)).checkpoints({ sandbox, owner, origin }), flags)
     })
 }
 

@@ -7,6 +7,7 @@ import {
   type SandboxInfo,
   type SessionInfo,
   type TemplateInfo,
+  type TimelinePage,
 } from '../../../sdk/src/index.ts'
 import { nameFault } from '../../lib/resource-name.ts'
 import { baseImage } from '../build.ts'
@@ -18,6 +19,8 @@ import { relativeTime } from '../units.ts'
 /** A person waits for this between two keys. */
 const lookMs = 1000
 const rowsMax = 100
+/** Characters of a message that say which it is. */
+const textMax = 100
 
 /** What the script of `atoll completion` asks. It is silent whatever fails. */
 export function addComplete(program: Command): void {
@@ -66,13 +69,19 @@ const lists: Record<string, (client: Atoll, signal: AbortSignal, operands: reado
       )
     },
     async session(client, signal) {
-      const { sessions } = await client.json<{ sessions: SessionInfo[] }>('GET', '/v1/sessions', {
+      const { data } = await client.json<{ data: SessionInfo[] }>('GET', '/v1/sessions', {
         query: { limit: rowsMax },
         signal,
       })
-      return sessions.flatMap(({ id, name, status, messages }) =>
-        named(id, name, `${status}, ${messages[0]?.content ?? ''}`),
+      return data.flatMap(({ id, name, status, messages }) =>
+        named(id, name, `${status}, ${messages[0]?.content.slice(0, textMax) ?? ''}`),
       )
+    },
+    async turn(client, signal, [session]) {
+      if (session === undefined) return []
+      const path = `/v1/sessions/${encodeURIComponent(session)}/timeline`
+      const { turns } = await client.json<TimelinePage>('GET', path, { query: { limit: rowsMax }, signal })
+      return turns.map(({ messageId, message }) => ({ value: messageId, description: message.slice(0, textMax) }))
     },
     async image(client, signal) {
       const all = await Image.list({ client, signal })

@@ -5,13 +5,15 @@ import { writeFields } from '../fields.ts'
 import { type ListFlags, writeList } from '../list.ts'
 import { checkedCheckpoint, examples, wholeNumber } from '../options.ts'
 import { note, when, write, writeJson } from '../output.ts'
+import { addComparing } from '../session/compare.ts'
+import { addSharing } from '../session/share.ts'
+import { addTravelling } from '../session/travel.ts'
 import { chat } from '../session/chat.ts'
 import { printLog } from '../session/log.ts'
 import { beginSession, messageOf, type NewFlags, withNewFlags } from '../session/new.ts'
 import { connect, post, sessionPath, writeMade } from '../session/requests.ts'
 import { followTurn, messageIn, onStandardError, sendTo, type Sent, writeEnd } from '../session/turn.ts'
 import { watch } from '../session/watch.ts'
-import { waiting } from '../progress.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
 const titleCharactersMax = 50
@@ -39,6 +41,9 @@ export function addSession(program: Command): void {
   addTalking(session)
   addReading(session)
   addSteering(session)
+  addTravelling(session)
+  addComparing(session)
+  addSharing(session)
 }
 
 function addTalking(session: Command): void {
@@ -203,17 +208,6 @@ function addSteering(session: Command): void {
       const flags = command.optsWithGlobals<Flags>()
       const info = await post(await clientOf(flags), id, 'interrupt', {})
       if (flags.json) await writeJson(info)
-    })
-  session
-    .command('fork')
-    .description('start another session that goes on from here, and print its id')
-    .addHelpText('after', examples('atoll session fork reefs --name reefs-2'))
-    .argument('<session>')
-    .option('--name <name>', 'of the new one')
-    .action(async (id: string, _options: NewFlags, command: Command) => {
-      const { name, ...flags } = command.optsWithGlobals<NewFlags>()
-      const made = post(await clientOf(flags), id, 'fork', { name })
-      await writeMade(await waiting('the session is forked', made), flags)
     })
   session
     .command('restart')

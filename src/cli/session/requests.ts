@@ -13,12 +13,17 @@ export async function connect(id: string, flags: Flags): Promise<Session> {
 }
 
 /** Posts as the owner of the session, whom the session names. */
-export async function post(client: Atoll, id: string, action: string, json: object): Promise<SessionInfo> {
+export async function post<Answer = SessionInfo>(
+  client: Atoll,
+  id: string,
+  action: string,
+  json: object,
+): Promise<Answer> {
   const path = sessionPath(id)
   const { userId } = await client.json<SessionInfo>('GET', path)
   if (userId === undefined) throw new NotFoundError(`there is no session ${id}`)
   const call = { json: { user_id: userId, ...json }, creates: action !== 'interrupt' }
-  return await client.json<SessionInfo>('POST', `${path}/${action}`, call)
+  return await client.json<Answer>('POST', `${path}/${action}`, call)
 }
 
 /** Prints the id of a session that was made. */

@@ -173,6 +173,8 @@ export async function watchStart(
       if (message.state === 'cancelled') return notDone('the message was taken back before the agent began')
       if (message.state !== 'queued') return undefined
       if (info.status === 'ended') return notDone('the session has ended')
+      if (info.reason === 'budget')
+        return notDone('the budget of the session is spent, and the message waits; "atoll session set" raises it')
       if (info.activity === 'failed') return notDone('the session has failed; another message tries it again')
     }
     await sleep(waitMs, undefined, { signal }).catch(() => undefined)

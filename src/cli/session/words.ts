@@ -22,11 +22,18 @@ export function toldBy(event: AgentEvent): Told {
       return { fact: `The agent starts (${event.harness}).` }
     case 'configured':
       return { fact: `The agent is ready with model ${event.model}.` }
+    case 'rewound':
+      return { fact: `The session has gone to event ${event.to_event} (${whatWords[event.what]}).` }
+    case 'capsule_created':
+      return { fact: `A link shows the turn that failed: ${event.url}` }
     case 'turn_complete':
+    case 'checkpoint_created':
     default:
       return {}
   }
 }
+
+const whatWords = { all: 'all of it', machine: 'files and processes', conversation: 'what was said' } as const
 
 export const ends = {
   error_max_turns: 'the turn ended at its bound of calls of the model',

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import {
   assertInput,
   type Checkpoint,
+  type CheckpointOwner,
   type ListedCheckpoint,
   type StartedSandbox,
   type StartFromCheckpoint,
@@ -47,16 +48,17 @@ export const checkpointRoutes = [
     id: 'listCheckpoints',
     lenient: true,
     summary: 'List the checkpoints of a sandbox',
+    query: wire.checkpointsOfSandboxQuery,
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
-    answer: async ({ orgId, params, deps }) =>
-      (await deps.sandboxes.checkpoints.list(orgId, params.id)).map(checkpointBody),
+    answer: async ({ orgId, params, query, deps }) =>
+      (await deps.sandboxes.checkpoints.list(orgId, params.id, ownerOf(query.origin))).map(checkpointBody),
   }),
   route('GET', '/api/checkpoints', {
     id: 'listAllCheckpoints',
     summary: 'List all checkpoints, newest first',
     description:
-      'Of all sandboxes, stopped ones too, and those that images and sessions have made for themselves (`owner`). The next page is named by ' +
-      'the header `X-Next-Cursor`.',
+      'Of all sandboxes, stopped ones too, and those that images and sessions have made for themselves (`owner`); those of turns with ' +
+      '`origin=turn` alone. The next page is named by the header `X-Next-Cursor`.',
     query: wire.listCheckpointsQuery,
     answers: {
       200: {
@@ -67,7 +69,10 @@ export const checkpointRoutes = [
     },
     errors: ['not_found'],
     async handle({ orgId, query, deps, request }) {
-      const { sandbox: sandboxId, owner, limit = 1000, cursor } = query
+      const { sandbox: sandboxId, origin, limit = 1000, cursor } = query
+      const owner = ownerOf(origin) ?? query.owner
+      if (owner !== undefined && query.owner !== undefined && query.owner !== shownOwner(owner))
+        return pageAnswer({ items: [] }, listedBody)
       const { reach } = request.caller ?? {}
       const page = await deps.sandboxes.checkpoints.page(orgId, {
         limit,
@@ -86,7 +91,7 @@ export const checkpointRoutes = [
   route('PATCH', '/api/checkpoints/:checkpointId', {
     id: 'updateCheckpoint',
     summary: 'Change when a checkpoint is deleted by itself',
-    description: 'Those of images and of forks of sessions are deleted with what needs them (409).',
+    description: 'Those of images and of sessions are deleted with what needs them (409).',
     body: wire.updateCheckpoint,
     answers: { 200: { description: 'The checkpoint', body: wire.listedCheckpoint } },
     errors: ['conflict'],
@@ -98,7 +103,7 @@ export const checkpointRoutes = [
   route('DELETE', '/api/checkpoints/:checkpointId', {
     id: 'deleteCheckpointById',
     summary: 'Delete a checkpoint with its patches, whatever sandbox it is of',
-    description: 'Sandboxes started from it run on.',
+    description: 'Sandboxes started from it run on. That of a turn is deleted with its session (409).',
     answers: { 204: { description: 'It is gone' } },
     errors: ['conflict'],
     answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.delete(orgId, undefined, params.checkpointId),
@@ -107,7 +112,7 @@ export const checkpointRoutes = [
     id: 'deleteCheckpoint',
     lenient: true,
     summary: 'Delete a checkpoint with its patches',
-    description: 'Sandboxes started from it run on.',
+    description: 'Sandboxes started from it run on. That of a turn is deleted with its session (409).',
     answers: { 204: { description: 'It is gone' } },
     errors: ['conflict'],
     answer: ({ orgId, params, deps }) => deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId),
@@ -164,7 +169,24 @@ export const checkpointRoutes = [
 ]
 
 function listedBody({ checkpoint, dependents, sandboxName }: ListedCheckpoint): z.output<typeof wire.listedCheckpoint> {
-  return { ...checkpointBody(checkpoint), owner: checkpoint.owner, dependents, ...defined({ sandboxName }) }
+  return { ...checkpointBody(checkpoint), owner: shownOwner(checkpoint.owner), dependents, ...defined({ sandboxName }) }
+}
+
+/** How the API calls what a checkpoint was made for. */
+export const originOf = {
+  client: 'client',
+  image: 'image',
+  session: 'fork',
+  wake: 'wake',
+  turn: 'turn',
+} as const satisfies Record<CheckpointOwner, z.output<typeof wire.origin>>
+
+function ownerOf(origin: z.output<typeof wire.origin> | undefined): CheckpointOwner | undefined {
+  return (Object.keys(originOf) as CheckpointOwner[]).find((owner) => originOf[owner] === origin)
+}
+
+function shownOwner(owner: CheckpointOwner): z.output<typeof wire.owner> {
+  return owner === 'turn' ? 'session' : owner
 }
 
 function publishing(id: string, verb: string, isPublic: boolean): Route {
@@ -196,6 +218,7 @@ function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint
     ...{ id, sandboxId, orgId, name, kind, status, sizeBytes },
     sandboxConfig: { templateID, cpuCount, memoryMB, diskMB, envs },
     volumes: checkpointVolumesBody(checkpoint.volumes),
+    origin: originOf[checkpoint.owner],
     createdAt: seconds(checkpoint.createdAt),
     ...defined({ public: checkpoint.isPublic, error: checkpoint.error }),
     ...(checkpoint.expiresAt && { expiresAt: seconds(checkpoint.expiresAt) }),

@@ -19,11 +19,15 @@ import { patchRoutes } from './patches.ts'
 import { portRoutes } from './ports.ts'
 import { previewRoutes } from './previews.ts'
 import { registryRoutes } from './registries.ts'
+import { sandboxTreeRoutes } from './sandbox-trees.ts'
 import { sandboxRoutes } from './sandboxes.ts'
 import { scalingRoutes } from './scaling.ts'
 import { secretStoreRoutes } from './secret-stores.ts'
+import { sessionCapsuleRoutes } from './session-capsules.ts'
 import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
+import { sessionRewindRoutes } from './session-rewinds.ts'
+import { sessionTimelineRoutes } from './session-timeline.ts'
 import { sessionRoutes } from './sessions.ts'
 import { templateRoutes } from './templates.ts'
 import { usageRoutes } from './usage.ts'
@@ -38,6 +42,7 @@ export const routes: readonly Route[] = [
   ...scalingRoutes,
   ...metricsRoutes,
   ...checkpointRoutes,
+  ...sandboxTreeRoutes,
   ...patchRoutes,
   ...imageRoutes,
   ...registryRoutes,
@@ -52,6 +57,9 @@ export const routes: readonly Route[] = [
   ...inspectionRoutes,
   ...portRoutes,
   ...sessionRoutes,
+  ...sessionRewindRoutes,
+  ...sessionTimelineRoutes,
+  ...sessionCapsuleRoutes,
   ...sessionEventRoutes,
   ...sessionExportRoutes,
   ...eventRoutes,

@@ -1,16 +1,20 @@
 import type { z } from 'zod'
 import { sessions as wire } from '../../protocol/http/index.ts'
-import type { CreateAgentConfig, SessionView } from '../../session/index.ts'
+import type { CreateAgentConfig, SessionView, Variant as SessionVariant } from '../../session/index.ts'
 import { jsonElements, JsonText } from '../server/json-text.ts'
 import { goneSignal } from '../server/build-stream.ts'
 import { taken } from '../server/taken.ts'
 import { type Call, routesOf, wakingErrors } from '../server/route.ts'
 import { sourceOf } from './sandboxes.ts'
+import { forkAnswer, forksAnswer } from '../server/fork-answer.ts'
+import { placeOf } from '../server/session-place.ts'
 import { sessionAnswer, sessionTexts } from '../server/session-view.ts'
 import { milliseconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
 const route = routesOf('Sessions', 'session')
+
+type Variant = NonNullable<z.output<typeof wire.fork>['variants']>[number]
 
 export const sessionRoutes = [
   route('POST', '/v1/sessions', {
@@ -59,11 +63,11 @@ export const sessionRoutes = [
     id: 'getSession',
     summary: 'Read a session with its messages and events',
     token: 'read',
-    query: wire.ownerQuery,
+    query: wire.getSessionQuery,
     answers: { 200: { description: 'The session', body: wire.session } },
     async handle({ orgId, params, query, reply, deps }) {
-      const sent = taken(reply.raw)
-      return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, query.user_id, { sent }))
+      const options = { sent: taken(reply.raw), ...defined({ branch: query.branch }) }
+      return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, query.user_id, options))
     },
   }),
   route('DELETE', '/v1/sessions/:sessionId', {
@@ -123,17 +127,28 @@ export const sessionRoutes = [
   route('POST', '/v1/sessions/:sessionId/fork', {
     id: 'forkSession',
     naming: 'made',
-    summary: 'Fork a session: a new one continues from its current state',
+    summary: 'Fork a session: new ones continue from its current state, or from an earlier one',
     description:
-      'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +
-      'budget of its own. Only an idle session can be forked; 409 while it works.',
+      'A fork has the messages, the conversation, the files and the processes of that moment, a sandbox and an event stream of its own, and a budget of its own. ' +
+      'Without `at` only an idle session can be forked; 409 while it works. With `at` the nearest checkpoint before it counts, and `fork` tells where that is. ' +
+      'With `count` or `variants` the answer is `{sessions}`, each a session or an error; the source is saved once for all.',
     body: wire.fork,
     creates: true,
-    answers: { 201: { description: 'The new session', body: wire.session } },
+    answers: { 201: { description: 'The new session, or the new ones', body: wire.forkAnswer } },
     errors: [...wakingErrors, 'forbidden', 'quota_exceeded'],
     async handle({ orgId, params, body, creation, reply, deps }) {
-      const options = { creation, sent: taken(reply.raw), ...defined({ name: body.name }) }
-      return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, options))
+      const { at, count, variants, name, user_id: userId } = body
+      const options = { creation, sent: taken(reply.raw) }
+      const { sessions } = deps
+      if (at === undefined && count === undefined && variants === undefined)
+        return sessionAnswer(
+          201,
+          await sessions.fork(orgId, params.sessionId, userId, { ...options, ...defined({ name }) }),
+        )
+      const place = at && placeOf(at)
+      const request = { userId, ...defined({ name, at: place, count, variants: variants?.map(variantOf) }) }
+      const results = await sessions.forks.make(orgId, params.sessionId, request, options)
+      return count === undefined && variants === undefined ? forkAnswer(results) : forksAnswer(results)
     },
   }),
   route('POST', '/v1/sessions/:sessionId/restart', {
@@ -173,6 +188,13 @@ export const sessionRoutes = [
   }),
 ]
 
+function variantOf({ message, agent_config: config = {}, model, system_prompt, envs }: Variant): SessionVariant {
+  return {
+    ...defined({ message }),
+    agentConfig: agentConfig({ ...config, ...defined({ model, system_prompt, envs }) }),
+  }
+}
+
 /** What the sandbox of a new session starts from, if the client names an image. */
 async function checkpointOfImage(
   call: Pick<Call, 'orgId' | 'reply' | 'deps'> & { body: z.output<typeof wire.createSession> },
@@ -190,6 +212,9 @@ function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConf
     maxTurns: config.max_turns,
     maxTokens: config.max_tokens,
     maxCostUsd: config.max_cost_usd,
+    checkpoints: config.checkpoints,
+    secretEnvs: config.secret_envs,
+    capsuleOnError: config.capsule_on_error,
     ...{ skills, cwd, model, harness, envs },
   })
 }

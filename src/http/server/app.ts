@@ -11,7 +11,8 @@ import { registerBodies } from './bodies.ts'
 import { headerBytesMax, type HttpDeps, type HttpLimits } from './config.ts'
 import { asServiceError, brokenEscape, errorAnswer } from './errors.ts'
 import { hashOf, Idempotency } from './idempotency.ts'
-import { JsonText } from './json-text.ts'
+import { forksAgain, isOfForks } from './fork-answer.ts'
+import { JsonStream, JsonText } from './json-text.ts'
 import type { Metrics } from './metrics.ts'
 import { dropWhenStalled } from './least-rate.ts'
 import { LiveCalls } from './live-calls.ts'
@@ -30,6 +31,7 @@ import { checkLargeBody, schemaOf, validateWithZod } from './validation.ts'
 import { common } from '../../protocol/http/index.ts'
 import { lingerOnClose } from '../../lib/linger.ts'
 import { defined } from '../../lib/defined.ts'
+import { capsuleTokenPrefix } from '../../lib/secret.ts'
 
 /** Bounds one message of a WebSocket client. */
 const messageBytesMax = 8 * 1024 * 1024
@@ -221,7 +223,7 @@ async function audited<Result>(route: Route, call: Call, work: (call: Call) => P
 
 /** Runs the handler, once per `Idempotency-Key` on routes that create. */
 async function run(route: Route, call: Call, idempotency: Idempotency): Promise<Answer | undefined> {
-  const { request, reply, deps, orgId } = call
+  const { request, deps, orgId } = call
   const key = request.headers['idempotency-key']
   if (!route.creates || typeof key !== 'string' || request.caller === undefined) {
     return await audited(route, call, (ready) => route.handle(ready))
@@ -236,16 +238,23 @@ async function run(route: Route, call: Call, idempotency: Idempotency): Promise<
       reserve: () => route.reserve?.(call),
       release: (id) => deps.sandboxes.release(id),
       failed: (error) => errorAnswer(error, pathOf(request)),
-      session: async (id) => sessionText(await deps.sessions.get(orgId, id, undefined, { sent: taken(reply.raw) })),
+      again: (by) => bodyAgain(by, call),
     },
   )
+}
+
+/** A body of sessions that was too large to be kept, as they are now. */
+async function bodyAgain(by: string, { deps, orgId, reply }: Call): Promise<JsonText | JsonStream> {
+  const read = (id: string, sent: Promise<unknown>) => deps.sessions.get(orgId, id, undefined, { sent })
+  const sent = taken(reply.raw)
+  return isOfForks(by) ? await forksAgain(by, read, sent) : sessionText(await read(by, sent))
 }
 
 /** Does not wait until the answer was sent: a waiting caller would keep the body in memory beside its text. */
 function sendAnswer({ statusCode, body, headers = {} }: Answer, reply: FastifyReply, limits: HttpLimits): void {
   dropWhenStalled(reply.raw, limits.streamStallMs)
   reply.code(statusCode).headers(headers)
-  if (body instanceof JsonText) body.send(reply)
+  if (body instanceof JsonText || body instanceof JsonStream) body.send(reply)
   else void reply.send(body)
 }
 
@@ -300,11 +309,18 @@ function assertWholeEscapes({ url }: FastifyRequest): void {
   }
 }
 
-/** Without the query: it may hold a key or a signature, which must not reach a log. */
+/**
+ * Without what must not reach a log: the query, which may hold a key or a signature, and the token of a capsule, which is part of the path. A route with
+ * a token is told as it is declared, since any letter of a path may be escaped.
+ */
 function pathOf(request: FastifyRequest): string {
+  const route = request.routeOptions.url
+  if (route?.includes('/:token') === true) return route
   const [path = '/'] = request.url.split('?', 1)
-  return path
+  return path.replaceAll(capsuleTokens, '[redacted]')
 }
+
+const capsuleTokens = new RegExp(`(?<=v1(?:/|%2f)capsules(?:/|%2f))[^/]+|${capsuleTokenPrefix}[A-Za-z0-9_%-]+`, 'gi')
 
 /** The API has no cookies, so any page may call it with a key that it has. */
 const openToBrowsers = {

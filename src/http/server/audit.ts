@@ -46,6 +46,8 @@ const told: ReadonlySet<string> = new Set([
     'maxAgeSeconds',
     'kind',
     'checkpoint_id',
+    'event_id',
+    'expires_in',
     'snapshot',
     'templateID',
     'count',
@@ -130,7 +132,8 @@ function requestId(request: FastifyRequest): string {
 
 function subjectOf(params: object, query: unknown, body: unknown): Record<string, unknown> {
   const subject: Record<string, unknown> = {}
-  for (const [name, value] of Object.entries(params)) if (typeof value === 'string') subject[name] = redactText(value)
+  for (const [name, value] of Object.entries(params))
+    if (typeof value === 'string' && name !== 'token') subject[name] = redactText(value)
   for (const given of [query, body]) {
     if (typeof given !== 'object' || given === null || given instanceof Uint8Array) continue
     for (const [name, value] of Object.entries(given)) {

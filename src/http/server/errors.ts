@@ -42,7 +42,8 @@ export function sandboxErrorBody(error: unknown): { error: string; code: ErrorCo
   return { ...facts, error: message, code }
 }
 
-function sessionErrorBody({ code, message }: ServiceError): object {
+export function sessionErrorBody(error: unknown): { error: { type: string; code: ErrorCode; message: string } } {
+  const { code, message } = asServiceError(error)
   return { error: { type: sessionTypes[statusOf[code]] ?? 'unavailable', code, message } }
 }
 

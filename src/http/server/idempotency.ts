@@ -40,8 +40,8 @@ export interface Answering {
   release?: (id: string) => void
   /** The answer for what `run` threw. */
   failed: (error: unknown) => Answer
-  /** The body of a session's answer, as the session is now. */
-  session: (id: string) => Promise<unknown>
+  /** The body of an answer with `readAgainBy`, as its sessions are now. */
+  again: (by: string) => Promise<unknown>
 }
 
 /** Two requests with the same hash are the same request. */
@@ -114,7 +114,7 @@ export class Idempotency {
     const state = await this.#port.begin({ orgId, key, seed: fresh }, hash, begun)
     if (state.state !== 'claimed' || state.seed !== fresh) release()
     if (state.state === 'conflict') throw otherRequest()
-    if (state.state === 'done') return replayed(await kept(state, sealing, answering.session))
+    if (state.state === 'done') return replayed(await kept(state, sealing, answering.again))
     const claim: Claim = { orgId, key, seed: state.seed }
     const creation = new Creation(claim, state.made, unseal(state.seed, sealing))
     const answer = await this.#answer(creation, answering, state.seed === fresh ? release : undefined)
@@ -150,16 +150,16 @@ function isRefusal(error: unknown): boolean {
   return code !== 'unavailable' && code !== 'internal_error'
 }
 
-/** JSON of the body, which is never a text, or of the id of a session to be read again. */
-function keptText({ body = null, sessionId }: Answer): string {
+/** JSON of the body, which is never a text, or of what it is read again by. */
+function keptText({ body = null, readAgainBy }: Answer): string {
   const text = body instanceof JsonText ? body.within(keptBytesMax) : JSON.stringify(body)
-  const isKept = text !== undefined && (sessionId === undefined || Buffer.byteLength(text) <= keptBytesMax)
-  return isKept ? text : JSON.stringify(sessionId)
+  const isKept = text !== undefined && (readAgainBy === undefined || Buffer.byteLength(text) <= keptBytesMax)
+  return isKept ? text : JSON.stringify(readAgainBy)
 }
 
-async function kept(stored: StoredResponse, key: Buffer, session: Answering['session']): Promise<Answer> {
+async function kept(stored: StoredResponse, key: Buffer, again: Answering['again']): Promise<Answer> {
   const text: unknown = JSON.parse(unseal(stored.body, key))
-  const body = typeof text === 'string' ? await session(text) : text
+  const body = typeof text === 'string' ? await again(text) : text
   return { statusCode: stored.statusCode, ...(body === null ? {} : { body }), headers: stored.headers ?? {} }
 }
 

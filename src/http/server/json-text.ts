@@ -42,6 +42,24 @@ export class JsonText {
   }
 }
 
+/** A JSON document whose parts are read while it is sent. */
+export class JsonStream {
+  readonly #parts: () => AsyncIterable<Iterable<string>>
+
+  constructor(parts: () => AsyncIterable<Iterable<string>>) {
+    this.#parts = parts
+  }
+
+  /** Sends it at the client's pace. A failure cuts the connection. */
+  send(reply: FastifyReply): void {
+    reply.type('application/json; charset=utf-8').hijack()
+    reply.raw.writeHead(reply.statusCode, reply.getHeaders() as Record<string, string>)
+    const text = Readable.from(ofParts(this.#parts()), { highWaterMark: 1 })
+    // The client left.
+    pipeline(text, reply.raw).catch(() => {})
+  }
+}
+
 /** The elements of an array, each as JSON, with commas between them. */
 export function* jsonElements<Item>(
   items: Iterable<Item>,
@@ -95,6 +113,10 @@ function* joined(texts: Iterable<string>): Generator<string> {
     piece = ''
   }
   if (piece !== '') yield piece
+}
+
+async function* ofParts(parts: AsyncIterable<Iterable<string>>): AsyncGenerator<string> {
+  for await (const texts of parts) yield* inTurn(joined(texts))
 }
 
 async function* inTurn(texts: Iterable<string>): AsyncGenerator<string> {

@@ -116,6 +116,8 @@ const pathParameters: Record<string, [description: string, example: string]> = {
   pid: ['Number of the process in the sandbox', '42'],
   sessionId: ['Id or name of the session', ids.session],
   messageId: ['Id of the message', ids.message],
+  capsuleId: ['Id of the capsule', ids.capsule],
+  token: ['The token of the capsule', ids.capsuleToken],
   agentId: ['Id of the agent', 'ag-1k8f4z2q7w5c9m3x'],
   webhookId: ['Id of the webhook', ids.webhook],
   deliveryId: ['Id of the delivery', ids.delivery],

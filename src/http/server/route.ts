@@ -103,8 +103,8 @@ export interface Answer {
   /** Sent as JSON. A string is sent as it is and needs a `content-type` header. */
   body?: unknown
   headers?: Record<string, string>
-  /** The body is this session; an idempotent replay may read it again. */
-  sessionId?: string
+  /** By what an idempotent replay reads a body of sessions again: the id of the session, or what `forksAgain` takes. */
+  readAgainBy?: string
 }
 
 export type WebSocketLike = WebSocket

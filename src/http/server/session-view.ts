@@ -2,13 +2,22 @@
 import type { z } from 'zod'
 import { defined } from '../../lib/defined.ts'
 import type { sessions as wire } from '../../protocol/http/index.ts'
-import type { Message, SessionEvent, SessionView } from '../../session/index.ts'
+import type { ForkPlace, Message, SessionEvent, SessionView } from '../../session/index.ts'
 import { jsonElements, jsonObject, JsonText } from './json-text.ts'
 import type { Answer } from './route.ts'
 import { milliseconds } from './time.ts'
 
 export function sessionAnswer(statusCode: number, view: SessionView): Answer {
-  return { statusCode, body: sessionText(view), sessionId: view.session.id }
+  return { statusCode, body: sessionText(view), readAgainBy: view.session.id }
+}
+
+/** With `fork`: where the session begins. */
+export function* forkTexts(view: SessionView, place: ForkPlace): Generator<string> {
+  const { atEvent, afterEvent, isExact: exact, checkpointId, messageId = null } = place
+  yield `{"fork":${JSON.stringify({ atEvent, afterEvent, exact, checkpointId, messageId })},`
+  const [head = '', ...rest] = sessionTexts(view)
+  yield head.slice(1)
+  yield* rest
 }
 
 /** The JSON of `sessionBody`. */
@@ -28,10 +37,12 @@ export function* sessionTexts(view: SessionView): Generator<string> {
 export function sessionBody(view: SessionView): z.output<typeof wire.session> {
   const { session, messages, events, previewUrl, costUsd } = view
   const { id, name, status, activity, sandboxId, userId, userEmail, userName, title, framework, artifacts } = session
+  const { pausedFor: reason, archivedFor: archivedReason, forkedFrom } = session
   const { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens } = session
   const tokens = { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens }
   return {
     ...{ id, status, activity, sandboxId, previewUrl },
+    ...defined({ reason, archivedReason, forkedFrom }),
     project: { title, framework, artifacts },
     messages: messages.map(messageBody),
     events: events.map(eventBody),
@@ -43,8 +54,9 @@ export function sessionBody(view: SessionView): z.output<typeof wire.session> {
   }
 }
 
-export function messageBody({ id, role, content, state, createdAt }: Message): z.output<typeof wire.message> {
-  return { id, role, content, ...(state === undefined ? {} : { state }), createdAt: milliseconds(createdAt) }
+export function messageBody({ id, role, content, state, isLeft, createdAt }: Message): z.output<typeof wire.message> {
+  const left = isLeft === true ? { left: true as const } : {}
+  return { id, role, content, ...defined({ state }), ...left, createdAt: milliseconds(createdAt) }
 }
 
 export function eventBody({ id, type, level, message, createdAt }: SessionEvent): z.output<typeof wire.event> {

@@ -4,7 +4,9 @@ import { egressTools } from './egress.ts'
 import { fileTools, moreFileTools } from './files.ts'
 import { moreSandboxTools, sandboxTools } from './sandboxes.ts'
 import { secretTools } from './secrets.ts'
+import { sessionTravelTools } from './session-travel.ts'
 import { moreSessionTools, sessionTools } from './sessions.ts'
+import { treeTools } from './trees.ts'
 
 /** The tools of a client that asks for no others. */
 export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...sessionTools, deleteTool]
@@ -12,9 +14,11 @@ export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...
 export const allTools: readonly Tool[] = [
   ...defaultTools,
   ...moreSandboxTools,
+  ...treeTools,
   ...egressTools,
   ...moreFileTools,
   ...moreSessionTools,
+  ...sessionTravelTools,
   ...secretTools,
 ]
 

@@ -1,9 +1,8 @@
 import { z } from 'zod'
 import { Session, type AgentEvent, type SessionInfo } from '../../../sdk/src/index.ts'
 import { makes, reads, sets, tool, type ToolContext } from '../tool.ts'
-import { firstPart } from './common.ts'
+import { firstPart, sessionId } from './common.ts'
 
-const sessionId = z.string().min(1).describe('Such as session_4f9x…')
 const waitSeconds = z
   .int()
   .min(0)
@@ -15,7 +14,7 @@ const listMax = 50
 
 const turn = {
   session_id: z.string(),
-  activity: z.string().describe('starting, working, idle, failed or ended'),
+  activity: z.string().describe('starting, working, idle, paused, failed or ended'),
   preview_url: z.string(),
   answer: z.string().optional().describe('What the agent said last, once its turn has ended'),
   truncated: z.boolean().optional(),
@@ -108,19 +107,6 @@ export const moreSessionTools = [
       return resultOf(await session.interrupt({ signal }))
     },
   }),
-  tool({
-    name: 'session_fork',
-    title: 'Fork a session',
-    description: 'Start another session that goes on from here: conversation, files and processes.',
-    input: z.object({ session_id: sessionId }),
-    output: z.object(turn),
-    hints: makes,
-    async run({ session_id }, { client, signal }) {
-      const session = await Session.connect(session_id, { client, signal })
-      const fork = await session.fork({ signal })
-      return resultOf(await fork.info({ signal }))
-    },
-  }),
 ]
 
 /** Waits at most `seconds` for the end of the next turn, and reports the agent's work as progress. */
@@ -176,6 +162,9 @@ function lineOf(data: AgentEvent): string {
     case 'configured':
     case 'result':
     case 'turn_complete':
+    case 'checkpoint_created':
+    case 'rewound':
+    case 'capsule_created':
     default:
       return data.type
   }

@@ -51,6 +51,7 @@ const forms = [
   `atoll_${'0a'.repeat(24)}`,
   `atoll_op_${'0a'.repeat(24)}`,
   `pvt_${'aZ9'.repeat(15)}`,
+  `moment_${'aZ9'.repeat(15)}`,
   'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
   'sk_live_abcdefghijklmnop1234',
   '-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----',

@@ -17,6 +17,7 @@ const secretEnd = /(?:password|passwd|passphrase|secret|token|apikey)$/i
 const secretForms: readonly RegExp[] = [
   /\batoll_(?:op_)?[A-Za-z0-9_-]{20,}/g,
   /\bpvt_[A-Za-z0-9_-]{20,}/g,
+  /\bmoment_[A-Za-z0-9_-]{20,}/g,
   /\bst\.[a-z]+\.[0-9a-z]+\.session_[a-z0-9]+\.[A-Za-z0-9_-]{43}/g,
   /\bwhsec_[A-Za-z0-9+/=]{16,}/g,
   /\bsk-[A-Za-z0-9_-]{16,}/g,

@@ -21,6 +21,12 @@ export const createCheckpoint = z.object({
   promoteToFull: z.boolean().optional().describe('Accepted, without effect'),
 })
 
+export const origin = z
+  .enum(['client', 'image', 'fork', 'wake', 'turn'])
+  .describe(
+    'What it was made for: you (`client`), an image, the fork of a session, a wake without memory (`wake`), or a turn of a session',
+  )
+
 const checkpointFields = z.object({
   id: z.string().describe('Id of the checkpoint, `cp-…`'),
   sandboxId: z.string().describe('The sandbox that it was made of'),
@@ -41,6 +47,7 @@ const checkpointFields = z.object({
     })
     .describe('What a sandbox started from it has'),
   volumes: checkpointVolumes.describe('The volumes of the sandbox, which it does not contain'),
+  origin,
   createdAt: secondTime.describe('When it was made'),
   public: z.boolean().optional().describe('Every organisation may start sandboxes from it'),
   expiresAt: secondTime.optional().describe('When it is deleted by itself; absent: never'),
@@ -56,6 +63,7 @@ const example = {
   sizeBytes: 4096,
   sandboxConfig: { templateID: 'base', cpuCount: 1, memoryMB: 1024, diskMB: 10_240, envs: {} },
   volumes: [],
+  origin: 'client',
   createdAt: at.second,
 }
 showExample(createCheckpoint, { name: 'before-upgrade', kind: 'disk_only' })
@@ -64,9 +72,7 @@ export const checkpoint = checkpointFields.meta({ id: 'Checkpoint', examples: [e
 
 export const owner = z
   .enum(['client', 'image', 'session', 'wake'])
-  .describe(
-    'Who needs it: you (`client`), an image, the fork of a session, or you after a wake without memory (`wake`)',
-  )
+  .describe('Who needs it: you (`client`), an image, a session, or you after a wake without memory (`wake`)')
 
 export const listedCheckpoint = checkpointFields
   .extend({
@@ -89,7 +95,12 @@ export const listedCheckpoint = checkpointFields
 export const listCheckpointsQuery = z.object({
   sandbox: z.string().optional().describe('Only those of this sandbox, by id or name'),
   owner: owner.optional().describe('Only those of this owner'),
+  origin: origin.optional().describe('Only those of this origin. Absent: all but those of turns'),
   ...pageQuery,
+})
+
+export const checkpointsOfSandboxQuery = z.object({
+  origin: origin.optional().describe('Only those of this origin. Absent: all but those of turns'),
 })
 
 export const updateCheckpoint = z.object({

@@ -18,6 +18,8 @@ export const ids = {
   volume: 'vol-1z6q3f9m7w2x5k8c',
   cache: 'ca-9f2c4e0b6d1a8c37-41c0aa9b7c11d2e38f60-0',
   session: 'session_2x7m4q9c1k5w8f3z',
+  capsule: 'mom_4w9k2x7m5q1c8z3f',
+  capsuleToken: 'moment_x7q2m9k4f1w8c5z3x7q2m9k4f1w8c5z3x7q2m9k4f1w',
   message: 'msg_5c8f2z6w1x9k3m7q',
   webhook: 'whk_9m3x1k8f4z2q7w5c',
   delivery: 'msg_7w5c9m3x1k8f4z2q',

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { at, ids, previewHost, showExample } from './examples.ts'
 import { egressPolicy } from './egress.ts'
 import { manifest } from './images.ts'
-import { envs, milliTime, resourceName } from './common.ts'
+import { envs, milliTime, resourceName, sessionError } from './common.ts'
 import { mounts } from './volumes.ts'
 
 const userId = z.string().min(1).max(256)
@@ -36,6 +36,18 @@ export const agentConfig = z.strictObject({
   max_tokens: z.int().min(1).optional().describe('Most tokens of the session'),
   max_cost_usd: z.number().positive().optional().describe('US dollars; needs a model with a price'),
   envs: envs.optional(),
+  checkpoints: z
+    .enum(['turn', 'disk', 'none'])
+    .optional()
+    .describe(
+      'What is kept after each turn: disk and memory, the disk alone, or nothing; default what the server keeps',
+    ),
+  secret_envs: z
+    .array(z.string())
+    .max(100)
+    .optional()
+    .describe('Names of `envs` that a fork for another person does not get'),
+  capsule_on_error: z.boolean().optional().describe('A turn that fails makes a capsule of scope `read`'),
 })
 
 const sessionName = resourceName.describe('Serves wherever an id of a session does. Unique while the session runs')
@@ -68,9 +80,50 @@ showExample(sendMessage, { message: 'Make it blue', user_id: 'ada' })
 export const interrupt = z.object({ user_id: userId.describe('Your id of the owner') })
 showExample(interrupt, { user_id: 'ada' })
 
+const eventNumber = z.int().min(1).max(2_147_483_647)
+
+/** A place in a session: exactly one of three. */
+export const place = z
+  .strictObject({
+    message_id: z.string().min(1).max(200).optional().describe('The end of the turn of this message'),
+    event_id: eventNumber.optional().describe('The number of an event of the stream'),
+    checkpoint_id: z.string().min(1).max(200).optional().describe('A checkpoint of the session'),
+  })
+  .refine(
+    (value) => Object.values(value).filter((one) => one !== undefined).length === 1,
+    'must hold one of message_id, event_id and checkpoint_id',
+  )
+
+/** How one of several forks differs. */
+const variant = z
+  .strictObject({
+    message: z.string().min(1).optional().describe('The first message that it gets'),
+    model: z.string().optional().describe('Short for `agent_config.model`'),
+    system_prompt: z.string().optional().describe('Short for `agent_config.system_prompt`'),
+    envs: envs.optional().describe('Short for `agent_config.envs`: beside those of the source'),
+    agent_config: agentConfig
+      .omit({ skills: true, cwd: true, harness: true })
+      .optional()
+      .describe('What differs from the configuration of the source'),
+  })
+  .refine(
+    ({ agent_config: config = {}, model, system_prompt, envs: own }) =>
+      [
+        [config.model, model],
+        [config.system_prompt, system_prompt],
+        [config.envs, own],
+      ].every(
+        ([long, short]) => long === undefined || short === undefined || JSON.stringify(long) === JSON.stringify(short),
+      ),
+    'must not give one field two values',
+  )
+
 export const fork = z.object({
   user_id: userId.describe('Your id of the owner'),
   name: sessionName.optional().describe('Name of the new session'),
+  at: place.optional().describe('Where it begins; default: now, of an idle session'),
+  count: z.int().min(1).max(20).optional().describe('How many; the answer is then `{sessions}`'),
+  variants: z.array(variant).min(1).max(20).optional().describe('How each differs; the answer is then `{sessions}`'),
 })
 showExample(fork, { user_id: 'ada' })
 
@@ -95,6 +148,10 @@ export const accessToken = z
   .meta({ id: 'AccessToken', examples: [{ token: 'atoll_…', expiresAt: at.millisecond }] })
 
 export const ownerQuery = z.object({ user_id: z.string().optional().describe('Filter by owner') })
+
+export const getSessionQuery = ownerQuery.extend({
+  branch: z.enum(['all']).optional().describe('`all`: also messages of turns that a rewind has left'),
+})
 
 export const listSessionsQuery = ownerQuery.extend({
   search: z
@@ -132,6 +189,7 @@ export const message = z
       .enum(['queued', 'started', 'consumed', 'cancelled'])
       .optional()
       .describe('Of a user’s message: how far the agent is with it'),
+    left: z.literal(true).optional().describe('A rewind has left its turn; only with `branch=all`'),
     createdAt: milliTime.describe('When it was written'),
   })
   .meta({ id: 'Message' })
@@ -149,6 +207,9 @@ export const event = z
         'preview_ready',
         'sandbox_hibernated',
         'sandbox_resumed',
+        'session_rewound',
+        'session_paused',
+        'session_continued',
         'session_failed',
         'session_ended',
       ])
@@ -159,7 +220,7 @@ export const event = z
   })
   .meta({ id: 'SessionEvent' })
 
-const shownSession = {
+export const shownSession = {
   id: ids.session,
   status: 'running',
   activity: 'starting',
@@ -187,7 +248,20 @@ export const session = z
     id: z.string().describe('Id of the session, `session_…`'),
     name: z.string().optional().describe('Its name, if it has one'),
     status: z.enum(['running', 'ended']).describe('`running` until it is ended'),
-    activity: z.enum(['starting', 'working', 'idle', 'failed', 'ended']).describe('What it does now'),
+    activity: z.enum(['starting', 'working', 'idle', 'paused', 'failed', 'ended']).describe('What it does now'),
+    reason: z.enum(['budget']).optional().describe('Why it is `paused`: its budget is spent, and messages wait'),
+    archivedReason: z.string().optional().describe('Why nobody needs it any more; a message takes that back'),
+    fork: z
+      .object({
+        atEvent: z.int().describe('Number of the event that was asked for'),
+        afterEvent: z.int().describe('Number of the newest event that it has'),
+        exact: z.boolean().describe('Nothing of a turn lies between the two'),
+        checkpointId: z.string().describe('The checkpoint that it begins from'),
+        messageId: z.string().nullable().describe('The message of the last turn that it has'),
+      })
+      .optional()
+      .describe('In the answer of a fork: where it begins'),
+    forkedFrom: z.string().optional().describe('Id of the session that it goes on from'),
     sandboxId: z.string().describe('The sandbox of its agent'),
     previewUrl: z.string().describe('Address under which port 3000 of its sandbox answers'),
     project: z
@@ -222,6 +296,16 @@ export const session = z
     updatedAt: milliTime.describe('When it last changed'),
   })
   .meta({ id: 'Session', examples: [shownSession] })
+
+const failedFork = z.object({ error: sessionError.shape.error.describe('Why there is none') })
+
+/** One session, or as many as were asked for. */
+export const forkAnswer = z.union([
+  session,
+  z
+    .object({ sessions: z.array(z.union([session, failedFork])).describe('In the order of the variants') })
+    .meta({ id: 'ForkedSessions', examples: [{ sessions: [shownSession] }] }),
+])
 
 export const sessionList = z
   .object({

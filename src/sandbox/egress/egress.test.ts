@@ -151,6 +151,25 @@ test('egress: a checkpoint of another organisation brings neither stores nor its
   assert.deepEqual(await egress.prepare('org_2', {}, { inherited }), { envs: {} })
 })
 
+test('egress: a start for somebody else brings what restricts, and no secret', async () => {
+  const { egress, add } = setup({ stores: [withStore] })
+  const policy = { deny: ['paste.example'] }
+  const source = await egress.prepare('org_1', { secretStore: 'prod', egress: policy, egressAllowlist: ['a.example'] })
+  const inherited = { egress: source.egress, isForeign: false, isHandedOver: true, checkpointId: 'cp-1' }
+  const started = await egress.prepare('org_1', {}, { inherited })
+  const { stores, placeholders, inline, authorityId, hosts } = started.egress!
+  assert.deepEqual([stores, placeholders, inline, authorityId], [[], {}, [], undefined])
+  assert.deepEqual(hosts, ['a.example', 'api.example'])
+  assert.equal(started.envs['TOKEN'], undefined)
+  add('sb-2', { egress: started.egress! })
+  const { state, plan } = await egress.egressOf('sb-2')
+  assert.deepEqual([state, plan?.secrets], ['confined', []])
+  assert.deepEqual(
+    plan?.layers.map(({ source: of }) => of),
+    ['store', 'creation'],
+  )
+})
+
 test('egress: a value that is changed, and a secret that is added or removed, reach what runs', async () => {
   const store: FakeStore = structuredClone(withStore)
   const { egress, add, sandboxes, refreshed } = setup({ stores: [store] })

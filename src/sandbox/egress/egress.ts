@@ -15,7 +15,7 @@ import { assertAlive, type Sandbox } from '../sandbox.ts'
 import { changedEnvironment, clientEnvs, environmentOf } from './environment.ts'
 import { type EgressInput, narrowed, unitedHosts } from './input.ts'
 import { inheritPlaceholders, placeholdersFor } from './placeholders.ts'
-import { layersOf, needsAuthority, statedEgress } from './plan.ts'
+import { layersOf, listedHosts, needsAuthority, statedEgress } from './plan.ts'
 import { type EgressPolicy, type PolicyInput, readPolicy, restricts } from './policy.ts'
 import { type AllowedHosts, allowedHostsOf, type EgressReport, reportOf } from './report.ts'
 import { isNothing, none, type SandboxEgress } from './state.ts'
@@ -26,6 +26,8 @@ export interface InheritedEgress {
   egress: SandboxEgress | undefined
   /** Whether the checkpoint is of another organisation: then nothing of its secrets, nor its authority, comes along. */
   isForeign: boolean
+  /** Whether the start is for somebody else than who used the source: then what restricts comes along, and no secret. */
+  isHandedOver?: boolean
   checkpointId: string
 }
 
@@ -81,7 +83,8 @@ export class Egress {
     input: EgressInput,
     { envs = {}, isBuild = false, inherited }: PrepareOptions = {},
   ): Promise<PreparedEgress> {
-    const base = inheritedFrom(inherited)
+    const all = inheritedFrom(inherited)
+    const base = inherited?.isHandedOver === true ? await this.#withoutSecrets(orgId, all) : all
     const ofImage = inherited && (await this.#options.egressStore.imagePolicy(inherited.checkpointId))
     const named = input.secretStore === undefined ? [] : [input.secretStore]
     const drafted: SandboxEgress = {
@@ -286,6 +289,13 @@ export class Egress {
       sealedKey: await secrets.seal(orgId, made.key),
     })
     return id
+  }
+
+  /** The hosts that a store lists go on to restrict when the store is left out. */
+  async #withoutSecrets(orgId: string, egress: SandboxEgress): Promise<SandboxEgress> {
+    const listed = listedHosts(egress, (await this.#chain(orgId, egress)).stores)
+    const { policy, imagePolicy } = egress
+    return { ...none, ...defined({ policy, imagePolicy, hosts: listed.length === 0 ? undefined : listed }) }
   }
 
   #unavailable(): string | undefined {

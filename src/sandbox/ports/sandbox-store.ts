@@ -68,6 +68,14 @@ export interface SandboxStore extends VolumeStore {
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
   /** Of all sandboxes, oldest first. */
   checkpointsOwnedBy(owner: CheckpointOwner): Promise<Checkpoint[]>
+  /**
+   * The sandboxes and checkpoints that have their beginning where this sandbox has it, at most `limit` of them: its ancestors first, then
+   * level by level. A parent stands before its children. A sandbox without a record has no node, and its checkpoints are without a parent.
+   * Those of images, and with `reach` what is beyond it, neither have nodes nor lead on.
+   */
+  sandboxTree(sandboxId: string, query: TreeQuery & { limit: number }): Promise<TreeNodes>
+  /** The sandbox, with or without a record, at which that tree begins. Undefined for one that is beyond `reach`. */
+  treeRoot(sandboxId: string, query: TreeQuery): Promise<string | undefined>
   /** Of clients. */
   countCheckpoints(orgId: string): Promise<number>
   checkpointIds(): Promise<string[]>
@@ -163,11 +171,34 @@ export interface CheckpointQuery {
   orgId: string
   sandboxId?: string
   owner?: CheckpointOwner
+  /** Leaves those of turns out. */
+  withoutTurns?: boolean
   /** Only those of sandboxes of it that have a record. */
   reach?: KeyReach
   limit: number
   cursor?: string
 }
+
+export interface TreeQuery {
+  orgId: string
+  reach?: KeyReach | undefined
+}
+
+export interface TreeNodes {
+  nodes: TreeNode[]
+  /** There are more. */
+  isCut: boolean
+}
+
+/** Of a sandbox, the checkpoint that it was started from is the parent; of a checkpoint, its sandbox. */
+export type TreeNode = { parentId: string | null } & (
+  | { type: 'sandbox'; sandbox: Pick<Sandbox, 'id' | 'name' | 'status' | 'reason' | 'createdAt'>; sessionId?: string }
+  | {
+      type: 'checkpoint'
+      checkpoint: Pick<Checkpoint, 'id' | 'name' | 'status' | 'error' | 'kind' | 'owner' | 'sizeBytes' | 'createdAt'>
+      sessionId?: string
+    }
+)
 
 export interface Page<Item> {
   items: Item[]

@@ -12,11 +12,15 @@ import type {
   Sandbox,
   SandboxService,
   SandboxStatus,
+  StartFromCheckpoint,
 } from '../../sandbox/index.ts'
 import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'
 import { FakeProcess } from './fake-process.ts'
 
-interface KeptCheckpoint extends Pick<Checkpoint, 'id' | 'orgId' | 'owner' | 'sandboxId' | 'name' | 'kind'> {
+interface KeptCheckpoint extends Pick<
+  Checkpoint,
+  'id' | 'orgId' | 'owner' | 'sandboxId' | 'name' | 'kind' | 'sizeBytes' | 'createdAt'
+> {
   status: 'ready'
   machine: Machine
 }
@@ -54,13 +58,15 @@ export class FakeSandboxes {
   /** Asked before an agent is attached to: for wakes that take long. */
   beforeAttach: () => Promise<void> = async () => {}
   beforeDelete: () => Promise<void> = async () => {}
+  /** Asked before one is put back to a checkpoint by the session. */
+  beforeRestore: () => Promise<void> = async () => {}
   /** Asked before the working directory is made: for sandboxes that are slow to take files. */
   beforeMkdir: () => Promise<void> = async () => {}
   /** Awaited before the files of a directory are listed. */
   beforeList: () => Promise<void> = async () => {}
   /** Asked before it is told which ports listen. */
   beforePorts: () => Promise<void> = async () => {}
-  readonly created: (Pick<CreateSandbox, 'id' | 'envs' | 'volumes'> & { checkpointId?: string })[] = []
+  readonly created: (Wanted & { checkpointId?: string })[] = []
   /** Asked before a session with volumes is written down. */
   assertVolumes: () => Promise<void> = async () => {}
   readonly #bus: EventBus
@@ -156,7 +162,8 @@ export class FakeSandboxes {
           await this.beforeCheckpoint(kind)
           const kept = { files: new Map(files), journal: new Map(journal), ports: kind === 'full' ? [...ports] : [] }
           const machine = { sandbox, ...kept, processes: new Map() }
-          const checkpoint = { id, orgId, owner, sandboxId, name, kind, status: 'ready', machine } as const
+          const about = { id, orgId, owner, sandboxId, name, kind, sizeBytes: 1000, createdAt: new Date() }
+          const checkpoint = { ...about, status: 'ready', machine } as const
           this.checkpoints.set(id, checkpoint)
           return checkpoint
         },
@@ -166,6 +173,15 @@ export class FakeSandboxes {
         delete: async (_orgId: string, _sandboxId: string, checkpointId: string) => {
           await this.beforeCheckpointDelete()
           if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
+        },
+        deleteOwned: async (_orgId: string, checkpointId: string) => {
+          await this.beforeCheckpointDelete()
+          if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
+        },
+        restoreFrom: async (_orgId: string, sandboxId: string, checkpointId: string) => {
+          await this.beforeRestore()
+          if (!this.checkpoints.has(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
+          this.restore(sandboxId, checkpointId)
         },
         start: async (orgId: string, checkpointId: string, input: CreateSandbox) => {
           await this.beforeCreate()
@@ -186,7 +202,31 @@ export class FakeSandboxes {
           return () => void count(-1)
         },
       },
+      hibernate: async (_orgId: string, sandboxId: string) => this.set(sandboxId, 'hibernated'),
+      inspection: {
+        processes: async (_orgId: string, sandboxId: string) =>
+          [...(await running(sandboxId)).processes.values()].map(({ info }) => ({ command: info.argv.join(' ') })),
+      },
+      trees: {
+        readFolder: async (_orgId: string, disk: { checkpointId: string }, folder: string) =>
+          [...(this.checkpoints.get(disk.checkpointId)?.machine.files ?? [])]
+            .filter(([name]) => name.startsWith(`${folder}/`) && !name.endsWith('/'))
+            .map(([name, text]) => ({ path: name.slice(folder.length + 1), mode: 0o600, content: Buffer.from(text) })),
+        compareDisks: async () => ({ files: [], addedLines: 0, removedLines: 0, isCut: false }),
+      },
       files: {
+        remove: async (_orgId: string, sandboxId: string, path: string) => {
+          const { files } = await running(sandboxId)
+          for (const name of files.keys()) if (name === path || name.startsWith(`${path}/`)) files.delete(name)
+        },
+        move: async (_orgId: string, sandboxId: string, from: string, to: string) => {
+          const { files } = await running(sandboxId)
+          for (const [name, text] of files) {
+            if (!name.startsWith(`${from}/`)) continue
+            files.delete(name)
+            files.set(`${to}${name.slice(from.length)}`, text)
+          }
+        },
         mkdir: async (_orgId: string, sandboxId: string, path: string) => {
           await this.beforeMkdir()
           const { files } = await running(sandboxId)
@@ -247,6 +287,8 @@ export class FakeSandboxes {
   }
 }
 
-function wanted({ id, envs, volumes }: CreateSandbox): Pick<CreateSandbox, 'id' | 'envs' | 'volumes'> {
-  return defined({ id, envs, volumes })
+type Wanted = Pick<StartFromCheckpoint, 'id' | 'envs' | 'volumes' | 'secretStore' | 'egress' | 'handover'>
+
+function wanted({ id, envs, volumes, secretStore, egress, handover }: StartFromCheckpoint): Wanted {
+  return defined({ id, envs, volumes, secretStore, egress, handover })
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { openFreshStore } from '../../../test/support/database.ts'
 import type { Store } from '../../store/index.ts'
+import { Creation } from '../../lib/creation.ts'
 import { newId } from '../../lib/id.ts'
 import { type Message, type Session, unusedCounters } from '../session.ts'
 import type { SessionStore } from '../store.ts'
@@ -8,7 +9,18 @@ import type { SessionStore } from '../store.ts'
 export const orgId = 'org_1'
 const createdAt = new Date()
 
-const { sessions } = await open()
+const { sessions, capsules, idempotency } = await open()
+
+/** A request with an `Idempotency-Key`: its first run, or a repeat, which knows what the earlier ones have made. */
+export async function creationOf(key: string): Promise<Creation> {
+  const claim = { orgId, key, seed: randomUUID() }
+  const begun = await idempotency.begin(claim, 'hash', new Date())
+  if (begun.state !== 'claimed') throw new Error(`the key is ${begun.state}`)
+  return new Creation({ ...claim, seed: begun.seed }, begun.made, begun.seed)
+}
+
+/** Emptied with the sessions. */
+export const capsuleStore = capsules
 
 /**
  * The database of this test process, empty but for the organisations `org_1`, `org_2` and `org_3`. A process opens one database and the

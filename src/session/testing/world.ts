@@ -13,7 +13,7 @@ import { Sessions } from '../service.ts'
 import type { Session, StreamEvent } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 import { FakeSandboxes } from './fake-sandboxes.ts'
-import { emptySessionStore, orgId } from './store.ts'
+import { capsuleStore, emptySessionStore, orgId } from './store.ts'
 
 export { orgId }
 const waitMs = 60_000
@@ -53,6 +53,7 @@ export class World {
   serve(config: Partial<SessionConfig> = {}, wrap: Wrap = (port) => port, dying = false): Sessions {
     const service = new Sessions({
       store: wrap(this.store),
+      capsules: capsuleStore,
       sandboxes: wrap<SandboxService>(this.sandboxes.service()),
       bus: this.bus,
       signingSecret: 'secret',

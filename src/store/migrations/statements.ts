@@ -629,4 +629,82 @@ export const migrationStatements = {
     'create index egress_log_org on egress_log (org_id, at)',
     ...['sandboxes', 'images', 'organisations'].map((table) => `alter table ${table} add column egress jsonb`),
   ],
+  // The turns of sessions, and what one can go back to.
+  '0011-turns': [
+    // `head_turn_id`: the newest turn of the branch in force. `unsaved_turn_id`: it has ended, and its checkpoint is to be taken.
+    `alter table sessions
+      add column head_turn_id text collate "C",
+      add column unsaved_turn_id text collate "C",
+      add column pending_rewind jsonb,
+      add column paused_for text,
+      add column archived_for text,
+      add column fork_point text collate "C"`,
+    'create index sessions_forks on sessions (forked_from) where forked_from is not null',
+    // Not by `activity`, which changes with each turn.
+    `create index sessions_checkpoint on sessions (checkpoint_id) where checkpoint_id is not null and status = 'running'`,
+    // `turn_id`: the user message whose turn said it; of a message that has had no turn null. `is_left`: a rewind has left its turn.
+    'alter table messages add column turn_id text collate "C", add column is_left boolean not null default false',
+    // `usage_before`: the counters of the session when it began. `left_event`: the number of the `rewound` that left it.
+    `create table session_turns (
+      position bigint generated always as identity,
+      session_id text collate "C" not null references sessions on delete cascade,
+      message_id text collate "C" not null,
+      parent_id text collate "C",
+      first_event integer not null,
+      last_event integer,
+      started_at timestamptz(3) not null,
+      ended_at timestamptz(3),
+      subtype text,
+      preview text,
+      usage_before jsonb not null,
+      files jsonb,
+      left_event integer,
+      primary key (session_id, message_id)
+    )`,
+    'create unique index session_turns_order on session_turns (session_id, position)',
+    // A state of a session that is kept as a checkpoint. `turn_id`: the newest turn of its branch then.
+    `create table session_points (
+      position bigint generated always as identity,
+      checkpoint_id text collate "C" primary key,
+      session_id text collate "C" not null references sessions on delete cascade,
+      origin text not null,
+      turn_id text collate "C",
+      after_event integer not null,
+      kind text not null,
+      size_bytes bigint not null,
+      duration_ms integer not null,
+      project jsonb not null,
+      created_at timestamptz(3) not null
+    )`,
+    'create index session_points_order on session_points (session_id, after_event, position)',
+    // `event`: the number of its `rewound`. `turn_id`: the newest turn of the branch in force from then on.
+    `create table session_rewinds (
+      session_id text collate "C" not null references sessions on delete cascade,
+      event integer not null,
+      what text not null,
+      checkpoint_id text collate "C" not null,
+      undo_checkpoint_id text collate "C" not null,
+      turn_id text collate "C",
+      restored_message_id text collate "C",
+      adopted_from text collate "C",
+      created_at timestamptz(3) not null,
+      primary key (session_id, event)
+    )`,
+    // A moment of a session that is shown to whoever has its link. `token_hash`: SHA-256 in hex.
+    `create table session_capsules (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      session_id text collate "C" not null constraint session_capsules_session references sessions on delete cascade,
+      token_hash text collate "C" not null constraint session_capsules_token unique,
+      scope text not null,
+      event integer not null,
+      checkpoint_id text collate "C",
+      reason text,
+      forks integer not null default 0,
+      created_at timestamptz(3) not null,
+      expires_at timestamptz(3) not null,
+      revoked_at timestamptz(3)
+    )`,
+    'create index session_capsules_list on session_capsules (session_id, created_at)',
+  ],
 } as const satisfies Record<string, readonly string[]>

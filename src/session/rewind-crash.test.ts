@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { everyCall } from '../lib/testing/thorough.ts'
+import { Crash } from './testing/crash.ts'
+import { answering } from './testing/fake-agent.ts'
+import { callsEnded } from './testing/store.ts'
+import { orgId, simple, World } from './testing/world.ts'
+
+const config = { checkpoints: 'turn' } as const
+const file = '/workspace/app/page'
+
+/**
+ * A session of two turns goes back to its first, on a server that dies at its nth call of a port; another one takes over. Whatever the
+ * moment, files, messages and the branch in force are those before, or those after; no checkpoint is left that no session names; and a
+ * message that was in the branch ran once. Returns false when the first server came to the end without that many calls.
+ */
+async function surviveCrash(at: number, mode: 'before' | 'after'): Promise<boolean> {
+  const world = new World()
+  const { store, sandboxes } = world
+  sandboxes.script = {
+    turn(agent, content, resumed) {
+      for (const { files } of sandboxes.machines.values()) files.set(file, content)
+      answering.turn(agent, content, resumed)
+    },
+  }
+  const saved = async (id: string, count: number) =>
+    await world.eventually(`${count} checkpoints`, async () => {
+      assert.equal((await world.types(id)).filter((type) => type === 'checkpoint_created').length, count)
+      assert.equal((await store.head(id))?.activity, 'idle')
+    })
+  const zeroth = world.serve(config)
+  const { session } = await zeroth.create(orgId, { ...simple, prompt: 'a' })
+  const { id, sandboxId } = session
+  await saved(id, 1)
+  await zeroth.sendMessage(orgId, id, { message: 'b', userId: 'u1' })
+  await saved(id, 2)
+  await zeroth.close()
+  const first = (await store.messages(id))[0]!
+
+  const crash = new Crash(at, mode)
+  const dying = world.serve(config, crash.wrap, true)
+  const story = (async () => {
+    await dying.start()
+    await dying.rewinds.rewind(orgId, id, { userId: 'u1', to: { messageId: first.id }, what: 'all' })
+    while (!crash.happened && (await store.head(id))?.activity !== 'idle') await sleep(5)
+  })()
+  story.catch(() => {})
+  await Promise.race([story, crash.died])
+  const { happened } = crash
+  if (!happened) crash.die()
+  await callsEnded()
+  for (const { sandbox } of sandboxes.machines.values()) sandboxes.breakConnections(sandbox.id)
+  const next = world.serve(config)
+  await next.start()
+  await world.eventually('nothing is decided', async () => {
+    assert.equal((await store.session(id))?.pendingRewind, undefined)
+  })
+  await world.until(id, 'idle')
+  const { headTurnId } = (await store.session(id))!
+  const isBack = headTurnId === first.id
+  const said = (await store.messages(id)).filter(({ role }) => role === 'user').map(({ content }) => content)
+  assert.deepEqual(said, isBack ? ['a'] : ['a', 'b'])
+  assert.equal(sandboxes.machine(sandboxId).files.get(file), isBack ? 'a' : 'b')
+  const rewound = (await world.types(id)).filter((type) => type === 'rewound').length
+  assert.equal(rewound, isBack ? 1 : 0)
+  assert.deepEqual(await world.subtypes(id), ['success', 'success'])
+  await next.sweepForkCheckpoints()
+  const named = await store.knownPoints([...sandboxes.checkpoints.keys()])
+  assert.deepEqual(
+    [...sandboxes.checkpoints.keys()].filter((one) => !named.has(one)),
+    [],
+  )
+  await world.turn(next, id, 'c')
+  assert.equal(sandboxes.machine(sandboxId).files.get(file), 'c')
+  await world.close()
+  return happened
+}
+
+for (const mode of ['before', 'after'] as const) {
+  test(`rewind: a server that dies ${mode} any of its calls leaves the old state or the new one`, async () => {
+    await everyCall(20, (at) => surviveCrash(at, mode))
+  })
+}
