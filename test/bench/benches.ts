@@ -19,6 +19,7 @@ import { sizesBench } from './sizes.ts'
 import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
 import { tenantsBench } from './tenants.ts'
+import { timeTravelBench } from './time-travel.ts'
 import { webhooksBench } from './webhooks.ts'
 
 /** Started by `main.ts`. Only ratios of one run mean something. */
@@ -41,6 +42,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   webhooks: webhooksBench,
   crowd: crowdBench,
   egress: egressBench,
+  'time-travel': shared(timeTravelBench),
 }
 
 /** Starts the server on the default paths, once for all benches. */

@@ -14,7 +14,7 @@ const usualBenches = [
   'alternatives',
 ] as const
 /** They start servers of their own; `growth` takes minutes. */
-const namedBenches = ['growth', 'sizes', 'tenants', 'webhooks', 'crowd', 'egress'] as const
+const namedBenches = ['growth', 'sizes', 'tenants', 'webhooks', 'crowd', 'egress', 'time-travel'] as const
 
 const benchNames = [...usualBenches, ...namedBenches] as const
 export type BenchName = (typeof benchNames)[number]
