@@ -194,6 +194,8 @@ export class Rewinds {
     await runners.of(session).rewound()
     const rewind = await store.rewindUndoneBy(session.id, undoCheckpointId)
     if (rewind === undefined) throw new ServiceError('unavailable', 'the rewind was called off')
+    // That run may have ended before.
+    if (rewind.adoptedFrom !== undefined) await this.#archiveOthers(session, rewind.adoptedFrom)
     const point = await store.point(session.id, rewind.checkpointId)
     return await this.#toldOf(session.id, rewind, { kind: point?.kind ?? 'disk_only' })
   }
