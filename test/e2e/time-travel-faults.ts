@@ -317,7 +317,7 @@ test('rewind: places that are none, other people and other sessions are refused,
 
   const both = await Promise.all([1, 2].map(() => one.post('rewind', { to: { message_id: first } })))
   assert.deepEqual(
-    both.map(({ status }) => status).toSorted((one, other) => Number(one) - Number(other)),
+    both.map(({ status }) => status).toSorted((left, right) => left - right),
     [200, 409],
   )
   await one.assertStands({ turns: [1], asked: 1 })
