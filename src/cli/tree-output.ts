@@ -1,16 +1,8 @@
 import type { SandboxTree, SandboxTreeNode } from '../../sdk/src/index.ts'
 import { nameFault } from '../lib/resource-name.ts'
-import { cut, oneLine, padded, styled, widthOf } from './output.ts'
+import { type Drawing, gap, painter, shortened, widthOfAll } from './drawing.ts'
+import { cut, oneLine, padded, widthOf } from './output.ts'
 import { relativeTime, sizeText } from './units.ts'
-
-interface Drawing {
-  /** Cells of a line. Default: as many as it needs. */
-  widthMax?: number
-  hasColors?: boolean
-  /** Times as they are, in place of ages. */
-  isExact?: boolean
-  nowMs?: number
-}
 
 interface Row {
   /** The lines that lead to the node. */
@@ -29,7 +21,6 @@ interface Row {
 
 /** Least cells of names. */
 const namesMin = 24
-const gap = '  '
 /** SGR: green, yellow, blue, dim, red. */
 const styles: Record<string, string> = {
   running: '32',
@@ -49,19 +40,15 @@ export function treeText({ sandboxId, nodes }: SandboxTree, drawing: Drawing = {
   const { widthMax = Infinity, hasColors = false } = drawing
   const leads = leadsOf(nodes)
   const rows = nodes.map((node, index) => rowOf(node, { ...drawing, sandboxId, lead: leads[index] ?? '' }))
-  const widthOfAll = (cell: (row: Row) => string) => rows.reduce((most, row) => Math.max(most, widthOf(cell(row))), 0)
   const [state, age, bytes] = [
-    widthOfAll((row) => row.state),
-    widthOfAll((row) => row.age),
-    widthOfAll((row) => row.bytes),
+    widthOfAll(rows.map((row) => row.state)),
+    widthOfAll(rows.map((row) => row.age)),
+    widthOfAll(rows.map((row) => row.bytes)),
   ]
   const behind = [state, age, bytes].reduce((sum, width) => sum + (width === 0 ? 0 : gap.length + width), 0)
-  const needed = rows.reduce(
-    (most, row) => Math.max(most, widthOf(`${row.lead}${row.symbol} ${row.label}${row.about}`)),
-    0,
-  )
+  const needed = widthOfAll(rows.map((row) => `${row.lead}${row.symbol} ${row.label}${row.about}`))
   const names = Math.min(needed, Math.max(namesMin, widthMax - behind))
-  const paint = (style: string, text: string) => (hasColors && style !== '' && text !== '' ? styled(style, text) : text)
+  const paint = painter(hasColors)
   return rows
     .map((row) => {
       const lead = shortened(row.lead, Math.floor(names / 2))
@@ -79,11 +66,6 @@ export function treeText({ sandboxId, nodes }: SandboxTree, drawing: Drawing = {
       return cells.join(gap).trimEnd()
     })
     .join('\n')
-}
-
-/** Of a deep node the nearest lines alone. */
-export function shortened(lead: string, width: number): string {
-  return lead.length <= width ? lead : `…${lead.slice(lead.length - Math.max(0, width - 1))}`
 }
 
 function rowOf(

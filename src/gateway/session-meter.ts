@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import type { Log } from '../lib/log.ts'
 import { costNanoUsd, type ModelPrice, type TokenUsage } from '../lib/model-price.ts'
-import { sessionCostUsd, type SessionStore } from '../session/index.ts'
+import { type SessionStore, spentBudget } from '../session/index.ts'
 
 /** The session behind a token. */
 export interface GatewayIdentity {
@@ -51,18 +51,8 @@ export function sessionMeter(
 
     async checkBudget(sessionId) {
       const session = await sessions.metered(sessionId)
-      if (session === undefined) return
-      const { model, maxTokens, maxCostUsd } = session.agentConfig
-      const used = session.inputTokens + session.outputTokens
-      if (maxTokens !== undefined && used >= maxTokens) {
-        throw new ServiceError('forbidden', `the session has used ${used} of its ${maxTokens} tokens`)
-      }
-      if (maxCostUsd === undefined) return
-      const price = prices.get(model)
-      const cost = price && sessionCostUsd(session, price)
-      // The operator may remove a price later: a limit that cannot be checked must not become no limit.
-      if (cost === undefined) throw new ServiceError('forbidden', `the price of ${model} is unknown`)
-      if (cost >= maxCostUsd) throw new ServiceError('forbidden', `the session has cost ${cost} of ${maxCostUsd} USD`)
+      const spent = session && spentBudget(session, prices)
+      if (spent !== undefined) throw new ServiceError('forbidden', spent)
     },
 
     async record(sessionId, { model, ...tokens }) {

@@ -1,4 +1,4 @@
-/** A place in a session, by what a person or a model calls it. */
+/** The end of a message's turn, the number of a stream event, or a checkpoint of the session. */
 export type NamedPlace = { messageId: string } | { eventId: number } | { checkpointId: string }
 
 export const placeRule = 'must be a message (msg_…), a checkpoint (cp-…) or the number of an event'

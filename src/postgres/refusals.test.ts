@@ -94,6 +94,8 @@ test('cluster: one that another server runs is left to it, also where a link lea
   await cluster.stop()
   const taken = await other.start()
   await valuesOf(taken.databaseUrl, 'select 1')
+  // The folder is that of the first place, which removes it when the test ends.
+  await taken.stop()
 })
 
 test('cluster: a copy of one with the pid file of the original, which runs, is a cluster of its own', async (t) => {

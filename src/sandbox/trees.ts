@@ -2,6 +2,7 @@ import { posix } from 'node:path'
 import { ServiceError } from '../errors.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
 import type { KeyReach } from '../lib/key-reach.ts'
+import { isStorable } from '../lib/storable.ts'
 import { type Checkpoints, assertReady } from './checkpoint.ts'
 import type { Checkpoint } from './checkpoint-records.ts'
 import { assertInput, assertPath } from './input.ts'
@@ -145,8 +146,7 @@ export class Trees {
 
   /** What is named, if it is in the tree. An id goes before a name, and a name of the sandbox before that of another. */
   async #checkpoint(query: TreePlace, named: string): Promise<Checkpoint> {
-    // No name has these, and the database takes none.
-    if (!named.includes('\0') && named.isWellFormed()) {
+    if (isStorable(named)) {
       for await (const id of this.#idsOf(query, named)) {
         const checkpoint = await this.#context.store.checkpoint(id, query.orgId)
         if (checkpoint !== undefined && (await this.#isInTree(query, checkpoint))) return checkpoint

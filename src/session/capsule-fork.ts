@@ -1,16 +1,8 @@
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { unusedTokenHash } from './boot.ts'
-import { copyOf } from './forked-session.ts'
-import {
-  type AgentConfig,
-  type Message,
-  type Session,
-  type SessionEvent,
-  startedEvent,
-  unusedCounters,
-} from './session.ts'
+import { copyOf, forkOf, wholeConfig } from './forked-session.ts'
+import { type AgentConfig, type Message, type Session, type SessionEvent, startedEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
 import { Transcript } from './transcript.ts'
 import type { Point } from './turn.ts'
@@ -27,30 +19,18 @@ export async function capsuleFork(
   { userId, name }: { userId: string; name?: string },
 ): Promise<{ fork: Session; messages: Message[]; event: SessionEvent }> {
   const said = await new Transcript(store, source, point.afterEvent).allMessages(pages)
-  const { systemPrompt } = (await store.instructions(source.id)) ?? {}
-  const now = new Date()
+  const { checkpointId, turnId: forkPoint, project } = point
+  const { userEmail: _email, userName: _name, ...shared } = source
+  const own = { id: newId('session_'), checkpointId, ...defined({ name, forkPoint }) }
   const fork: Session = {
-    ...{ id: newId('session_'), orgId: source.orgId, userId },
-    ...defined({ name, forkPoint: point.turnId }),
-    ...{ status: 'running', activity: 'starting', sandboxId: newId('sb-') },
-    ...{ title: source.title, ...point.project },
-    agentConfig: {
-      ...shareable(source.agentConfig),
-      ...defined({ systemPrompt }),
-      skills: await store.skills(source.id),
-      handedOverIn: point.checkpointId,
-    },
-    checkpointId: point.checkpointId,
-    forkedFrom: source.id,
-    gatewayTokenHash: unusedTokenHash(),
-    ...unusedCounters,
-    createdAt: now,
-    updatedAt: now,
+    ...forkOf({ ...shared, userId }, own),
+    ...project,
+    agentConfig: { ...shareable(await wholeConfig(store, source)), handedOverIn: checkpointId },
   }
   return {
     fork,
     messages: said.map(copyOf),
-    event: startedEvent('The session goes on from a moment of another one.', now),
+    event: startedEvent('The session goes on from a moment of another one.', fork.createdAt),
   }
 }
 

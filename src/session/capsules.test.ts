@@ -14,21 +14,7 @@ const serve = (limits = {}): Sessions => world.serve({ checkpoints: 'disk', limi
 
 /** A session that has had a turn for each of these messages, with a checkpoint of each. */
 async function turns(service: Sessions, texts: string[], agentConfig = {}): Promise<Session> {
-  const { session } = await service.create(orgId, { ...simple, prompt: texts[0] ?? '', agentConfig })
-  await saved(session.id, 1)
-  for (const [index, message] of texts.slice(1).entries()) {
-    await service.sendMessage(orgId, session.id, { message, userId: 'u1' })
-    await saved(session.id, index + 2)
-  }
-  return (await world.store.session(session.id))!
-}
-
-async function saved(sessionId: string, count: number): Promise<void> {
-  await world.eventually(`${count} checkpoints`, async () => {
-    const types = await world.types(sessionId)
-    assert.equal(types.filter((type) => type === 'checkpoint_created').length, count)
-    assert.equal((await world.store.head(sessionId))?.activity, 'idle')
-  })
+  return await world.turns(service, texts, { agentConfig })
 }
 
 async function share(service: Sessions, session: Pick<Session, 'id'>, input: object = {}) {
@@ -55,7 +41,7 @@ test('capsule: it shows the session up to its event, and nothing of what comes',
   const session = await turns(service, ['one'])
   const { token, capsule } = await share(service, session)
   await service.sendMessage(orgId, session.id, { message: 'two', userId: 'u1' })
-  await saved(session.id, 2)
+  await world.saved(session.id, 2)
   const view = await read(service, token)
   assert.equal(texts(view)[0], 'one')
   assert.equal(view.messages.length, 2)
@@ -280,7 +266,7 @@ test('capsule: its checkpoint stays when the policy would remove it, until the c
   const short = await share(service, session, { scope: 'fork', expiresInSeconds: 1 })
   for (const [index, message] of ['two', 'three', 'four'].entries()) {
     await service.sendMessage(orgId, session.id, { message, userId: 'u1' })
-    await saved(session.id, index + 2)
+    await world.saved(session.id, index + 2)
   }
   const kept = async () => (await world.store.points(session.id)).map(({ checkpointId }) => checkpointId)
   await world.eventually('the removal of the others', async () => assert.equal((await kept()).length, 3))

@@ -3,6 +3,7 @@ import { defined } from '../lib/defined.ts'
 import { isWithin, type KeyReach } from '../lib/key-reach.ts'
 import { usd } from '../lib/model-price.ts'
 import { nameFault } from '../lib/resource-name.ts'
+import { isStorable } from '../lib/storable.ts'
 import type { DiskRef, TreeComparison } from '../sandbox/index.ts'
 import { previewPort } from './config.ts'
 import type { Ownership } from './ownership.ts'
@@ -93,12 +94,10 @@ export class Comparisons {
   }
 
   async #find(orgId: string, sessionId: string, input: CompareSession): Promise<Sides> {
-    const { ownership, store } = this.#context
+    const { ownership } = this.#context
     const head = await ownership.owned(orgId, sessionId, input.userId)
     const other = await this.#other(head, input)
-    const session = await store.session(sessionId, orgId)
-    if (session === undefined) throw new ServiceError('not_found', `no session ${sessionId}`)
-    return { session, to: await this.#diskOf(head), ...other }
+    return { session: await ownership.whole(head), to: await this.#diskOf(head), ...other }
   }
 
   async #other(head: SessionHead, input: CompareSession): Promise<Pick<Sides, 'against' | 'from' | 'other'>> {
@@ -184,11 +183,6 @@ export class Comparisons {
     const { preview } = turn
     return { usage: usageBetween(turn.usageBefore, usageAfter), ...defined({ durationMs, preview }) }
   }
-}
-
-/** The database takes no other text. */
-function isStorable(id: string): boolean {
-  return !id.includes('\0') && id.isWellFormed()
 }
 
 function unknown(against: string): ServiceError {

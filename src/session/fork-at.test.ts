@@ -15,16 +15,7 @@ const serve = (limits: Partial<SessionLimits> = {}, wrap?: Wrap): Sessions =>
 
 /** A session that has had a turn for each message, with a checkpoint after each. */
 async function turns(service: Sessions, ...texts: string[]): Promise<{ id: string; messages: string[] }> {
-  const { session } = await service.create(orgId, { ...simple, prompt: texts[0] ?? '' })
-  const { id } = session
-  for (const [index, text] of texts.entries()) {
-    if (index > 0) await service.sendMessage(orgId, id, { message: text, userId: 'u1' })
-    await world.eventually('the checkpoint', async () => {
-      const saved = (await world.types(id)).filter((type) => type === 'checkpoint_created')
-      assert.equal(saved.length, index + 1)
-      assert.equal((await world.store.head(id))?.activity, 'idle')
-    })
-  }
+  const { id } = await world.turns(service, texts)
   const users = (await world.store.messages(id)).filter(({ role }) => role === 'user')
   return { id, messages: users.map((message) => message.id) }
 }

@@ -3,16 +3,17 @@ import type { FairYield } from '../lib/async/fair-yield.ts'
 import type { Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
+import type { NamedPlace } from '../lib/session-place.ts'
 import { assertInput, assertName } from '../sandbox/index.ts'
 import type { CreateAgentConfig, CreateViewOptions, SessionView } from './api.ts'
 import { findSandbox } from './boot.ts'
 import type { SessionLimits } from './config.ts'
 import { assertNoWriter } from './fork.ts'
-import { copyOf, forkOf } from './forked-session.ts'
+import { copyOf, forkOf, wholeConfig } from './forked-session.ts'
 import { messagePages } from './history.ts'
 import { checkAgentConfig, checkText } from './input.ts'
 import type { Ownership } from './ownership.ts'
-import { type At, findPlace, type Place } from './place.ts'
+import { findPlace, type Place } from './place.ts'
 import type { SessionPoints } from './points.ts'
 import type { SessionRunners } from './runners.ts'
 import type { SessionDeps } from './service.ts'
@@ -25,7 +26,7 @@ export interface ForkRequest {
   /** Of one fork. */
   name?: string
   /** Default: the present of an idle session. */
-  at?: At
+  at?: NamedPlace
   /** Default: as many as there are variants, else one. */
   count?: number
   variants?: readonly Variant[]
@@ -118,7 +119,7 @@ export class Forks {
     request: ForkRequest,
     { creation, ...options }: CreateViewOptions = {},
   ): Promise<ForkResult[]> {
-    const { store, ownership, views, assertOpen } = this.#context
+    const { ownership, views, assertOpen } = this.#context
     const { userId, at } = request
     // Forks that are made already need no source that can be forked now.
     const isRepeat = creation !== undefined && creation.made.length > 0
@@ -126,8 +127,7 @@ export class Forks {
       ? ownership.steerable(orgId, sessionId, userId)
       : ownership.owner(orgId, sessionId, userId))
     assertOpen()
-    const source = await store.session(sessionId, orgId)
-    if (source === undefined) throw new ServiceError('not_found', `no session ${sessionId}`)
+    const source = await ownership.whole(head)
     const drafts = await this.#drafts(source, request, creation)
     // The views of all share the texts of the source, so they take as much memory as one of it.
     return await views.hold(source, options, () => this.#forks(head, source, drafts, at))
@@ -157,7 +157,7 @@ export class Forks {
     head: SessionHead,
     source: Session,
     drafts: readonly Draft[],
-    at: At | undefined,
+    at: NamedPlace | undefined,
   ): Promise<ForkResult[]> {
     const { store, sandboxes, runners, points } = this.#context
     const made = drafts.find(({ isMade }) => isMade)
@@ -232,12 +232,8 @@ export class Forks {
   /** The whole configuration of each variant that changes it, checked like that of a new session. */
   async #configs(source: Session, variants: readonly Variant[]): Promise<(AgentConfig | undefined)[]> {
     const { store, config, limits } = this.#context
-    const whole = async (): Promise<CreateAgentConfig> => {
-      const { systemPrompt } = (await store.instructions(source.id)) ?? {}
-      return { ...source.agentConfig, ...defined({ systemPrompt }), skills: await store.skills(source.id) }
-    }
     const isChanged = ({ agentConfig = {} }: Variant) => Object.keys(agentConfig).length > 0
-    const base = variants.some(isChanged) ? await whole() : {}
+    const base: CreateAgentConfig = variants.some(isChanged) ? await wholeConfig(store, source) : {}
     return variants.map((variant, index) => {
       const { message, agentConfig: change = {} } = variant
       return inField(`variants[${index}].`, () => {
@@ -279,10 +275,9 @@ export class Forks {
   }
 
   /** What an earlier run of the request has made this fork from. Its point, or its checkpoint, may be gone. */
-  async #originOf(forkId: string, source: Session, head: SessionHead, at: At | undefined): Promise<Origin> {
-    const { store, sandboxes } = this.#context
-    const fork = await store.session(forkId, source.orgId)
-    if (fork === undefined) throw new ServiceError('not_found', `no session ${forkId}`)
+  async #originOf(forkId: string, source: Session, head: SessionHead, at: NamedPlace | undefined): Promise<Origin> {
+    const { store, sandboxes, ownership } = this.#context
+    const fork = await ownership.whole({ id: forkId, orgId: source.orgId })
     const { checkpointId = '', forkPoint: messageId, artifacts, framework, createdAt: time } = fork
     const found = at === undefined ? undefined : await findPlace(store, head, at, 'at').catch(ignoreNotFound)
     if (found?.point.checkpointId === checkpointId) return this.#originAt(source, found)

@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { newId } from '../lib/id.ts'
 import { everyCall } from '../lib/testing/thorough.ts'
 import type { ForkRequest, ForkResult } from './fork-at.ts'
 import type { Sessions } from './service.ts'
 import { Crash } from './testing/crash.ts'
-import { callsEnded, creationOf } from './testing/store.ts'
+import { creationOf } from './testing/store.ts'
 import { assertWhole, orgId, simple, World } from './testing/world.ts'
 
 const config = { checkpoints: 'turn' } as const
@@ -19,7 +18,7 @@ const variants = [{ message: 'x' }, { message: 'y' }, {}]
  */
 async function surviveCrash(at: number, mode: 'before' | 'after', isAtPoint: boolean): Promise<boolean> {
   const world = new World()
-  const { store, sandboxes } = world
+  const { store } = world
   const idle = async (id: string, points: number) =>
     await world.eventually('a checkpoint of each turn', async () => {
       assert.equal((await store.points(id)).length, points)
@@ -37,18 +36,12 @@ async function surviveCrash(at: number, mode: 'before' | 'after', isAtPoint: boo
 
   const crash = new Crash(at, mode)
   const dying = world.serve(config, crash.wrap, true)
-  const story = (async () => {
+  const happened = await crash.within(async () => {
     await dying.start()
     await fork(dying)
-    const settled = async () => (await activities(world)).every((activity) => activity === 'idle')
-    while (!crash.happened && !(await settled())) await sleep(5)
-  })()
-  story.catch(() => {})
-  await Promise.race([story, crash.died])
-  const { happened } = crash
-  if (!happened) crash.die()
-  await callsEnded()
-  for (const { sandbox } of sandboxes.machines.values()) sandboxes.breakConnections(sandbox.id)
+    await crash.until(async () => (await activities(world)).every((activity) => activity === 'idle'))
+  })
+  await world.afterDeath()
 
   const next = world.serve(config)
   await next.start()
@@ -69,11 +62,7 @@ async function surviveCrash(at: number, mode: 'before' | 'after', isAtPoint: boo
   }
   await assertWhole(world, session.id)
   await next.sweepForkCheckpoints()
-  const named = await store.knownPoints([...sandboxes.checkpoints.keys()])
-  assert.deepEqual(
-    [...sandboxes.checkpoints.keys()].filter((one) => !named.has(one)),
-    [],
-  )
+  await world.assertCheckpointsNamed()
   await world.close()
   return happened
 }

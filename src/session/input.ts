@@ -105,7 +105,7 @@ export function checkAgentConfig(
 }
 
 /** They must be among the variables: a name that is not would hide nothing. */
-function checkSecretEnvs(names: string[] | undefined, envs: AgentConfig['envs'] = {}): string[] | undefined {
+export function checkSecretEnvs(names: string[] | undefined, envs: AgentConfig['envs'] = {}): string[] | undefined {
   const isNamed = names?.every((name) => Object.hasOwn(envs, name)) ?? true
   assertInput(isNamed, 'agent_config.secret_envs', 'must hold names of `envs`')
   return names && [...new Set(names)]

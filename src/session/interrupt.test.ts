@@ -7,7 +7,6 @@ import type { SessionStore } from './store.ts'
 import { Crash } from './testing/crash.ts'
 import type { AgentScript } from './testing/fake-agent.ts'
 import { assertWhole, orgId, simple, type Wrap, useWorld } from './testing/world.ts'
-import { callsEnded } from './testing/store.ts'
 
 const timings = { interruptAskMs: 20, interruptSigintMs: 20 }
 
@@ -242,20 +241,14 @@ async function surviveCrashOfInterrupt(at: number, mode: 'before' | 'after'): Pr
   const first = world.serve({ timings: quick }, crash.wrap, true)
   world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
   let confirmed = false
-  const story = (async () => {
+  const happened = await crash.within(async () => {
     const { session } = await first.create(orgId, simple)
-    while (!crash.happened && !(await world.types(session.id)).includes('assistant')) await sleep(1)
+    await crash.until(async () => (await world.types(session.id)).includes('assistant'))
     await first.interrupt(orgId, session.id, 'u1')
     confirmed = true
-    while (!crash.happened && (await world.store.session(session.id))?.activity !== 'idle') await sleep(1)
-  })()
-  story.catch(() => {})
-  await Promise.race([story, crash.died])
-  const { happened } = crash
-  // The first server ends with its story: it would go on beside the second one.
-  if (!happened) crash.die()
-  await callsEnded()
-  for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
+    await crash.until(async () => (await world.store.session(session.id))?.activity === 'idle')
+  })
+  await world.afterDeath()
   const second = world.serve({ timings: quick })
   await second.start()
   const [session] = await world.store.sessionsIn('running')

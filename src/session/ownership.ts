@@ -1,12 +1,13 @@
 import { ServiceError } from '../errors.ts'
 import { hasEnded } from './reducer.ts'
+import type { Session } from './session.ts'
 import type { SessionHead, SessionStore } from './store.ts'
 
 /** Who may do what with a session. Each method throws `not_found` for one that the organisation does not have. */
 export class Ownership {
-  readonly #store: Pick<SessionStore, 'head'>
+  readonly #store: Pick<SessionStore, 'head' | 'session'>
 
-  constructor(store: Pick<SessionStore, 'head'>) {
+  constructor(store: Pick<SessionStore, 'head' | 'session'>) {
     this.#store = store
   }
 
@@ -27,6 +28,11 @@ export class Ownership {
     const session = await this.owner(orgId, sessionId, userId)
     if (session.status === 'ended') throw hasEnded()
     return session
+  }
+
+  /** All of a session that was found before: it may be gone by now. */
+  async whole({ id, orgId }: Pick<Session, 'id' | 'orgId'>): Promise<Session> {
+    return assertOwned(await this.#store.session(id, orgId), id, undefined)
   }
 }
 

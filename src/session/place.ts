@@ -1,9 +1,7 @@
 import { ServiceError } from '../errors.ts'
+import type { NamedPlace } from '../lib/session-place.ts'
 import type { SessionHead, SessionStore } from './store.ts'
 import type { Point } from './turn.ts'
-
-/** The end of a message's turn, the number of a stream event, or a checkpoint of the session. */
-export type At = { messageId: string } | { eventId: number } | { checkpointId: string }
 
 /** A point, and how near it is to what was asked for. */
 export interface Place {
@@ -20,7 +18,12 @@ type PlaceStore = Pick<SessionStore, 'turn' | 'turns' | 'point' | 'pointOfTurn' 
  * Finds the newest point of a session at or before a place. Throws `not_found` for an unknown message or checkpoint, and where no point is
  * kept; `invalid_request` for a number that the stream has not reached; `conflict` for a message whose turn has not ended.
  */
-export async function findPlace(store: PlaceStore, session: SessionHead, at: At, field: string): Promise<Place> {
+export async function findPlace(
+  store: PlaceStore,
+  session: SessionHead,
+  at: NamedPlace,
+  field: string,
+): Promise<Place> {
   if ('checkpointId' in at) {
     const point = await store.point(session.id, at.checkpointId)
     if (point !== undefined) return exactly(point)

@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { everyCall } from '../lib/testing/thorough.ts'
 import { Crash } from './testing/crash.ts'
 import { answering } from './testing/fake-agent.ts'
-import { callsEnded } from './testing/store.ts'
-import { orgId, simple, World } from './testing/world.ts'
+import { orgId, World } from './testing/world.ts'
 
 const config = { checkpoints: 'turn' } as const
 const file = '/workspace/app/page'
@@ -24,33 +22,19 @@ async function surviveCrash(at: number, mode: 'before' | 'after'): Promise<boole
       answering.turn(agent, content, resumed)
     },
   }
-  const saved = async (id: string, count: number) =>
-    await world.eventually(`${count} checkpoints`, async () => {
-      assert.equal((await world.types(id)).filter((type) => type === 'checkpoint_created').length, count)
-      assert.equal((await store.head(id))?.activity, 'idle')
-    })
   const zeroth = world.serve(config)
-  const { session } = await zeroth.create(orgId, { ...simple, prompt: 'a' })
-  const { id, sandboxId } = session
-  await saved(id, 1)
-  await zeroth.sendMessage(orgId, id, { message: 'b', userId: 'u1' })
-  await saved(id, 2)
+  const { id, sandboxId } = await world.turns(zeroth, ['a', 'b'])
   await zeroth.close()
   const first = (await store.messages(id))[0]!
 
   const crash = new Crash(at, mode)
   const dying = world.serve(config, crash.wrap, true)
-  const story = (async () => {
+  const happened = await crash.within(async () => {
     await dying.start()
     await dying.rewinds.rewind(orgId, id, { userId: 'u1', to: { messageId: first.id }, what: 'all' })
-    while (!crash.happened && (await store.head(id))?.activity !== 'idle') await sleep(5)
-  })()
-  story.catch(() => {})
-  await Promise.race([story, crash.died])
-  const { happened } = crash
-  if (!happened) crash.die()
-  await callsEnded()
-  for (const { sandbox } of sandboxes.machines.values()) sandboxes.breakConnections(sandbox.id)
+    await crash.until(async () => (await store.head(id))?.activity === 'idle')
+  })
+  await world.afterDeath()
   const next = world.serve(config)
   await next.start()
   await world.eventually('nothing is decided', async () => {
@@ -66,11 +50,7 @@ async function surviveCrash(at: number, mode: 'before' | 'after'): Promise<boole
   assert.equal(rewound, isBack ? 1 : 0)
   assert.deepEqual(await world.subtypes(id), ['success', 'success'])
   await next.sweepForkCheckpoints()
-  const named = await store.knownPoints([...sandboxes.checkpoints.keys()])
-  assert.deepEqual(
-    [...sandboxes.checkpoints.keys()].filter((one) => !named.has(one)),
-    [],
-  )
+  await world.assertCheckpointsNamed()
   await world.turn(next, id, 'c')
   assert.equal(sandboxes.machine(sandboxId).files.get(file), 'c')
   await world.close()

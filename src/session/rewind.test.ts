@@ -21,22 +21,7 @@ async function turns(service: Sessions, ...texts: string[]): Promise<Session> {
       answering.turn(agent, content, resumed)
     },
   }
-  const { session } = await service.create(orgId, { ...simple, prompt: texts[0] ?? '' })
-  await saved(session.id, 1)
-  for (const [index, text] of texts.slice(1).entries()) {
-    await service.sendMessage(orgId, session.id, { message: text, userId: 'u1' })
-    await saved(session.id, index + 2)
-  }
-  return (await world.store.session(session.id))!
-}
-
-/** Waits until the turns have this many checkpoints, and the session is idle. */
-async function saved(sessionId: string, count: number): Promise<void> {
-  await world.eventually(`${count} checkpoints`, async () => {
-    const types = await world.types(sessionId)
-    assert.equal(types.filter((type) => type === 'checkpoint_created').length, count)
-    assert.equal((await world.store.head(sessionId))?.activity, 'idle')
-  })
+  return await world.turns(service, texts)
 }
 
 const users = async (sessionId: string): Promise<Message[]> =>
@@ -74,7 +59,7 @@ test('turn: a message that comes meanwhile begins after the checkpoint', async (
   await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   assert.equal((await users(session.id))[1]?.state, 'queued')
   goOn.resolve()
-  await saved(session.id, 2)
+  await world.saved(session.id, 2)
   const types = await world.types(session.id)
   assert.deepEqual(types.slice(types.indexOf('turn_complete')).slice(0, 2), ['turn_complete', 'checkpoint_created'])
 })
@@ -230,7 +215,7 @@ test('rewind: points that are not there are refused', async () => {
   const foreign = { userId: 'u2', to: { eventId: lastSequence }, what: 'all' } as const
   await assert.rejects(service.rewinds.rewind(orgId, session.id, foreign), refused('forbidden'))
   await world.turn(service, session.id, 'b')
-  await saved(session.id, 2)
+  await world.saved(session.id, 2)
   const inside = { userId: 'u1', to: { eventId: lastSequence + 1 }, what: 'all' } as const
   await assert.rejects(service.rewinds.rewind(orgId, session.id, inside), refused('invalid_request'))
 })
@@ -243,7 +228,7 @@ test('adopt: the turns, files and processes of a fork become those of the sessio
   const made = await service.forks.make(orgId, session.id, { userId: 'u1', at: { messageId: a!.id }, variants })
   const [chosen, other] = made.map((one) => ('view' in one ? one.view.session : assert.fail(String(one.error))))
   for (const fork of [chosen!, other!]) {
-    await saved(fork.id, 1)
+    await world.saved(fork.id, 1)
     world.sandboxes.machine(fork.sandboxId).files.set('/workspace/app/page', `of ${fork.id}`)
   }
   const told = await service.rewinds.adopt(orgId, session.id, { userId: 'u1', from: chosen!.id })

@@ -2,9 +2,10 @@ import { ServiceError } from '../errors.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
+import type { NamedPlace } from '../lib/session-place.ts'
 import type { TreeComparison } from '../sandbox/index.ts'
 import { assertSeparable } from './conversation.ts'
-import { type At, findPlace } from './place.ts'
+import { findPlace } from './place.ts'
 import type { Ownership } from './ownership.ts'
 import type { SessionPoints } from './points.ts'
 import type { SessionRunners } from './runners.ts'
@@ -15,7 +16,7 @@ import type { Point } from './turn.ts'
 
 export interface RewindRequest {
   userId: string
-  to: At
+  to: NamedPlace
   what: RewindWhat
 }
 
@@ -92,8 +93,7 @@ export class Rewinds {
       if (what !== 'all') assertSeparable(this.#context.sandboxes, held)
       // Its checkpoint may have been removed during the wait.
       const { checkpointId, kind, turnId, afterEvent: toEvent, project } = await this.#findPoint(session, to)
-      const left = what === 'machine' ? [] : await this.#turnsLeft(held, turnId)
-      const restoredMessageId = left.at(-1) ?? (await this.#firstQueued(sessionId, what))
+      const { restoredMessageId } = await this.#leaving(held, turnId, what)
       return { what, checkpointId, kind, toEvent, project, ...defined({ turnId, restoredMessageId }) }
     }, creation)
     return await this.#toldOf(sessionId, rewind, rewind)
@@ -104,13 +104,9 @@ export class Rewinds {
     const { ownership, store, sandboxes } = this.#context
     const head = await ownership.steerable(orgId, sessionId, userId)
     const point = await this.#findPoint(head, to)
-    const session = await store.session(sessionId, orgId)
-    if (session === undefined) throw new ServiceError('not_found', `no session ${sessionId}`)
+    const session = await ownership.whole(head)
     if (what !== 'all') assertSeparable(sandboxes, session)
-    const turnsLeft = what === 'machine' ? [] : await this.#turnsLeft(session, point.turnId)
-    const oldest = turnsLeft.at(-1)
-    const queued = await store.queuedMessageIds(sessionId)
-    const restoredId = oldest ?? (what === 'machine' ? undefined : queued[0])
+    const { turnsLeft, queued, restoredMessageId } = await this.#leaving(session, point.turnId, what)
     const processes = processesAfter(what, point)
     const files = what === 'conversation' ? undefined : await this.#compare(session, point)
     const processesEnded = processes === 'kept' ? [] : await this.#processes(session)
@@ -118,11 +114,11 @@ export class Rewinds {
       checkpointId: point.checkpointId,
       toEvent: point.afterEvent,
       turnsLeft,
-      tokensLeft: await this.#tokensSince(session, oldest),
+      tokensLeft: await this.#tokensSince(session, turnsLeft.at(-1)),
       queuedMessages: queued.length,
       interrupts: session.activity === 'working' && (await store.firstMessage(sessionId, 'started')) !== undefined,
       processes,
-      ...defined({ files, processesEnded, restoredPrompt: await this.#contentOf(sessionId, restoredId) }),
+      ...defined({ files, processesEnded, restoredPrompt: await this.#contentOf(sessionId, restoredMessageId) }),
     }
   }
 
@@ -213,11 +209,19 @@ export class Rewinds {
     return { undoCheckpointId, processes: processesAfter(what, point), ...defined({ restoredPrompt }) }
   }
 
-  async #findPoint(session: SessionHead, to: At): Promise<Point> {
+  async #findPoint(session: SessionHead, to: NamedPlace): Promise<Point> {
     const { point, isExact, event } = await findPlace(this.#context.store, session, to, 'to')
     if (isExact) return point
     const message = `event ${event} lies inside of a turn: the checkpoint before it is after event ${point.afterEvent}`
     throw new ServiceError('invalid_request', `to.event_id: ${message}`, { details: { field: 'to.event_id' } })
+  }
+
+  /** What a rewind to this turn takes out of force, and the message that it gives back. */
+  async #leaving(session: Session, turnId: string | undefined, what: RewindWhat) {
+    const queued = await this.#context.store.queuedMessageIds(session.id)
+    if (what === 'machine') return { turnsLeft: [], queued }
+    const turnsLeft = await this.#turnsLeft(session, turnId)
+    return { turnsLeft, queued, restoredMessageId: turnsLeft.at(-1) ?? queued[0] }
   }
 
   /** The messages whose turns are in force and would not be after a rewind to this turn, newest first. */
@@ -226,10 +230,6 @@ export class Rewinds {
     if (turnId === undefined) return branch
     const isKept = new Set(await this.#context.store.branch(id, turnId, branchMax))
     return branch.filter((messageId) => !isKept.has(messageId))
-  }
-
-  async #firstQueued(sessionId: string, what: RewindWhat): Promise<string | undefined> {
-    return what === 'machine' ? undefined : (await this.#context.store.queuedMessageIds(sessionId))[0]
   }
 
   async #contentOf(sessionId: string, messageId: string | undefined): Promise<string | undefined> {

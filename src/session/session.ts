@@ -243,3 +243,21 @@ export function sessionCostUsd(session: Used, price: ModelPrice | undefined): nu
   // The lifetime of what was written to a cache is not kept: assume the dearest.
   return price && usd(costNanoUsd(price, { ...session, longCacheWriteTokens: session.cacheWriteTokens }))
 }
+
+type Budgeted = Used & { agentConfig: Pick<AgentConfig, 'model' | 'maxTokens' | 'maxCostUsd'> }
+
+/** Which limit a session has used up, in words. A cost that is not known counts as spent: a limit that nobody can check is no limit. */
+export function spentBudget(
+  session: Budgeted,
+  prices: ReadonlyMap<string, ModelPrice> = new Map(),
+): string | undefined {
+  const { model, maxTokens, maxCostUsd } = session.agentConfig
+  const used = session.inputTokens + session.outputTokens
+  if (maxTokens !== undefined && used >= maxTokens) return `the session has used ${used} of its ${maxTokens} tokens`
+  if (maxCostUsd === undefined) return undefined
+  const price = prices.get(model)
+  const cost = price && sessionCostUsd(session, price)
+  // The operator may remove a price later.
+  if (cost === undefined) return `the price of ${model} is unknown`
+  return cost >= maxCostUsd ? `the session has cost ${cost} of ${maxCostUsd} USD` : undefined
+}

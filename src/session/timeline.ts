@@ -2,6 +2,7 @@ import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { isWithin, type KeyReach } from '../lib/key-reach.ts'
 import { usd } from '../lib/model-price.ts'
+import { isStorable } from '../lib/storable.ts'
 import type { Ownership } from './ownership.ts'
 import type { SessionDeps } from './service.ts'
 import type { Branch, ForkReference, SessionHead, TurnFacts } from './store.ts'
@@ -75,8 +76,7 @@ export class Timelines {
   }
 
   async #assertCursor(sessionId: string, cursor: string): Promise<void> {
-    // The database takes no other text.
-    if (!cursor.includes('\0') && (await this.#context.store.turn(sessionId, cursor)) !== undefined) return
+    if (isStorable(cursor) && (await this.#context.store.turn(sessionId, cursor)) !== undefined) return
     throw new ServiceError('invalid_request', 'cursor is not one that this list answered with', {
       details: { field: 'cursor' },
     })

@@ -35,6 +35,7 @@ import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
+import { claimSubnet } from './subnets.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const runFile = promisify(execFile)
@@ -54,8 +55,6 @@ const livenessTimes = {
 }
 /** First id that may belong to a sandbox. */
 const sandboxIdMin = 1_000_000_000
-
-export const runcSubnet = '10.231.0.0/20'
 
 type DriverChanges = Pick<OciDriverOptions, 'mayQuarantineMany' | 'log' | 'diskRates' | 'egress'>
 
@@ -82,7 +81,8 @@ interface RuncFixtureOptions {
 export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): Promise<RuncFixture> {
   const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
   const names = new HostNames(dataDir)
-  const options = { imageDir, subnet: runcSubnet, runtime: ociRuntimes.runc, ...given, dataDir }
+  const claimed = await claimSubnet()
+  const options = { imageDir, subnet: claimed.cidr, runtime: ociRuntimes.runc, ...given, dataDir }
   const runtime = options.runtime({ runDir: names.runDir, sandboxesDir: names.sandboxesDir, dataDir, hostd: hostTool })
   const makeDriver: RuncFixture['makeDriver'] = (more) =>
     createOciDriver({ ...options, ...more, diskPoolBytes: poolBytes, livenessTimes })
@@ -174,6 +174,12 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
         const { bavail, bsize } = await statfs(names.poolDir)
         return bavail * bsize
       }
+      // What earlier tests have removed would come back as room later.
+      const settled = async () => {
+        await runFile('btrfs', ['subvolume', 'sync', names.poolDir])
+        await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
+      }
+      await settled()
       const freeBefore = await freeBytes()
       await mkdir(folder)
       // More metadata than the chunk of a new file system holds, or data would take the room of the next one for good.
@@ -187,8 +193,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       return async () => {
         await rm(folder, { recursive: true })
         // What was removed holds room until it is gone, and metadata is short of it longest.
-        await runFile('btrfs', ['subvolume', 'sync', names.poolDir])
-        await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
+        await settled()
         // The file system gives it back in its own time, later on a machine that has much else to do.
         await eventually(async () => (await freeBytes()) > freeBefore / 2)
       }
@@ -230,6 +235,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     dispose: async () => {
       tcp.close()
       unix.close()
+      claimed.release()
       await rm(dataDir, { recursive: true, force: true })
     },
   }

@@ -11,7 +11,7 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { makeRuncFixture, mountsOf, runcSubnet, type RuncFixture, useRunc } from './driver-runc-host.ts'
+import { makeRuncFixture, mountsOf, type RuncFixture, useRunc } from './driver-runc-host.ts'
 import { connects, echoServer, Outside } from './network-world.ts'
 import { create, freshId, python, remove, shell, specOf, succeed } from './driver-shell.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
@@ -241,7 +241,7 @@ for _ in range(5000):
     for (const name of ['base', 'guest', 'hostd'])
       await symlink(await realpath(`${imageDir}/${name}`), `${images}/${name}`)
     const { dataDir } = runc.fixture.names
-    const options = { dataDir, imageDir: images, subnet: runcSubnet }
+    const options = { dataDir, imageDir: images, subnet: runc.fixture.subnet }
     await runc.driver.close()
     const own = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     await own.open(await knowing(runc.fixture))
@@ -269,7 +269,7 @@ for _ in range(5000):
       runtime: ociRuntimes.runc,
       dataDir: runc.fixture.names.dataDir,
       imageDir: '/no-such-folder',
-      subnet: runcSubnet,
+      subnet: runc.fixture.subnet,
     })
     const known = await knowing(runc.fixture, { sandboxIds: [id] })
     await refuses(broken.open(known), 'unavailable', /setup/)
@@ -292,7 +292,7 @@ for _ in range(5000):
   })
 
   test('servers: two run side by side on different subnets', async () => {
-    const second = await makeRuncFixture({ subnet: '10.231.112.0/24' })
+    const second = await makeRuncFixture()
     const other = second.makeDriver()
     await other.open(await knowing(second))
     const [one, two] = await Promise.all([create(runc.driver), create(other)])
@@ -305,7 +305,7 @@ for _ in range(5000):
   })
 
   test('subnet: one that the host uses is refused, and nothing is left', async () => {
-    const second = await makeRuncFixture()
+    const second = await makeRuncFixture({ subnet: runc.fixture.subnet })
     const other = second.makeDriver()
     await refuses(other.open(await knowing(second)), 'unavailable', /ATOLL_SUBNET/)
     assert.deepEqual(await second.trace(), [])

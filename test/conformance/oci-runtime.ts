@@ -135,7 +135,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
     })
 
     test('the driver over it: a sandbox answers, is resized, adopted, hibernated, woken and deleted', async () => {
-      const fixture = await makeRuncFixture({ runtime: create, subnet: '10.231.16.0/20' })
+      const fixture = await makeRuncFixture({ runtime: create })
       let driver = fixture.makeDriver()
       const id = freshId('sb')
       const ofHost = () => readFile('/run/atoll/fork-generation', 'utf8').catch(() => 'none')

@@ -12,7 +12,7 @@ const runFile = promisify(execFile)
 const mebibyte = 2 ** 20
 
 describe('the alignment of a runc sandbox', () => {
-  const runc = useRunc({ subnet: '10.237.0.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   /** Writes to a file of its control group, of version 1 or 2. */

@@ -29,7 +29,7 @@ async function everyEnd(
 }
 
 describe('the runc driver, ended in the middle of a change', () => {
-  const runc = useRunc({ subnet: '10.239.48.0/20' }, { mayQuarantineMany: true })
+  const runc = useRunc({}, { mayQuarantineMany: true })
   const { guest } = runc
   const state = (id: string) => succeed(guest(id), 'cat /workspace/state')
 

@@ -13,7 +13,7 @@ const diskRates = { readBytes: 300 * mebibyte, writeBytes: 200 * mebibyte, reads
 const without: DiskRates = { readBytes: Infinity, writeBytes: Infinity, reads: Infinity, writes: Infinity }
 
 describe('the disk rates of a runc sandbox', () => {
-  const runc = useRunc({ subnet: '10.237.16.0/20', diskRates })
+  const runc = useRunc({ diskRates })
   const { guest } = runc
   const group = (id: string) => runc.fixture.names.cgroup(id)
   /** Of the pool as it is open now: a later one may have another. */

@@ -15,7 +15,7 @@ const run = promisify(execFile)
 const folder = '/workspace/app'
 
 describe('disk trees on runc', () => {
-  const runc = useRunc({ subnet: '10.231.240.0/20' })
+  const runc = useRunc()
   const { guest } = runc
   const trees = (): DiskTrees => runc.driver.trees ?? assert.fail('the driver reads no disks')
   const inside = (id: string, script: string) => succeed(guest(id), `mkdir -p ${folder} && cd ${folder} && ${script}`)

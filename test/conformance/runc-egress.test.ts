@@ -91,7 +91,7 @@ async function stateOf(runc: OpenRunc, id: string): Promise<EgressState> {
 }
 
 describe('the runc driver with egress', () => {
-  const runc = useRunc({ subnet: '10.231.208.0/20' }, { egress })
+  const runc = useRunc({}, { egress })
 
   test('egress: a sandbox has what is said of it from its first moment on, and changes live', async () => {
     assert.equal(runc.driver.egress?.unavailable(), undefined)
@@ -186,7 +186,7 @@ for (const name of await readdir(imageDir)) {
 after(() => rm(otherImages, { recursive: true }))
 
 describe('the runc driver without the program that holds egress', () => {
-  const runc = useRunc({ subnet: '10.231.224.0/20', imageDir: otherImages }, { egress })
+  const runc = useRunc({ imageDir: otherImages }, { egress })
 
   test('egress: open sandboxes work as ever, others do not start, and nothing of them is left', async () => {
     assert.match(runc.driver.egress?.unavailable() ?? '', /no atoll-egress in .*npm run setup/)

@@ -18,7 +18,7 @@ const settings = ['core_pattern', 'modprobe', 'hostname', 'sysrq', 'poweroff_cmd
 const devices = ['/dev/null', '/dev/zero', '/dev/ptmx', '/dev/console', '/dev/tty']
 
 describe('ways out of a runc sandbox', () => {
-  const runc = useRunc({ subnet: '10.238.48.0/20' })
+  const runc = useRunc()
   const { guest } = runc
   /** A folder of the host, with what runc would remove or write behind a link. */
   let decoy: string

@@ -100,7 +100,7 @@ const generators: Record<string, { argv: string[]; repeats: boolean }> = {
 }
 
 describe('the forks of a runc sandbox', () => {
-  const runc = useRunc({ subnet: '10.238.16.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   const generation = async (id: string): Promise<string> => {

@@ -63,7 +63,7 @@ while True:
     threading.Thread(target=answer, args=(server.accept()[0],)).start()`
 
 describe('a hostile guest', () => {
-  const runc = useRunc({ subnet: '10.231.128.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   test('guest socket: cannot be replaced from inside', async () => {

@@ -12,7 +12,7 @@ import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove } from './driver-shell.ts'
 
 describe('imports of several organisations on runc', () => {
-  const runc = useRunc({ subnet: '10.238.64.0/20' })
+  const runc = useRunc()
   const importing = (owner: string, image: TestImage, id = freshId('cp')) =>
     runc.driver.importImage!(id, { archive: Readable.from([ociArchiveOf(image)]) }, undefined, owner).then(() => id)
 

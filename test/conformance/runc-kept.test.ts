@@ -46,7 +46,7 @@ async function make(guest: Guest, row: KeptRow, id: string): Promise<void> {
 }
 
 describe('what memory keeps', () => {
-  const runc = useRunc({ subnet: '10.239.0.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   /** What a sandbox finds otherwise than the table says. */

@@ -11,8 +11,6 @@ import { memoryConformance } from './driver-memory.ts'
 import { makeRuncFixture, type RuncFixture } from './driver-runc-host.ts'
 import { makeHeldCriu, type HeldCriu } from './held-criu.ts'
 
-/** Another than that of the other suites of this driver. */
-const subnet = '10.231.32.0/20'
 const bytesMin = 1
 
 let fixture: RuncFixture | undefined
@@ -36,7 +34,7 @@ const host: LazyHost = {
 const makeFixture = async (): Promise<RuncFixture> => {
   const folder = await mkdtemp(join(tmpdir(), 'atoll-held-'))
   criu = makeHeldCriu(folder)
-  const made = await makeRuncFixture({ subnet, imageDir: criu.imageDir, lazyMemoryBytesMin: bytesMin })
+  const made = await makeRuncFixture({ imageDir: criu.imageDir, lazyMemoryBytesMin: bytesMin })
   fixture = {
     ...made,
     dispose: async () => {

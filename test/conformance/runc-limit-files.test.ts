@@ -8,7 +8,7 @@ const mebibyte = 2 ** 20
 const folder = '/sys/fs/cgroup/sandbox'
 
 describe('the limits that a runc sandbox sees', () => {
-  const runc = useRunc({ subnet: '10.231.240.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   /** Memory in MiB, processes, processor time and period, disk in MiB. */

@@ -11,7 +11,6 @@ import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, slowness, succeed } from './driver-shell.ts'
 import { ask, lineAt, linesOf, overRestores, start, waysOfMemory } from './over-restores.ts'
 
-const subnet = '10.239.48.0/20'
 const endWaitMs = 60_000 * slowness
 const library = '/root/liblmdb.so'
 /** Number of the system call in which a process waits for a mutex. */
@@ -100,7 +99,7 @@ async function kill(guest: Guest, id: string): Promise<void> {
 
 for (const [how, lazyMemoryBytesMin] of waysOfMemory) {
   describe(`LMDB, memory ${how}`, () => {
-    const runc = useRunc({ subnet, lazyMemoryBytesMin })
+    const runc = useRunc({ lazyMemoryBytesMin })
     const { guest } = runc
     let liblmdb: Buffer
     before(async () => {

@@ -5,7 +5,6 @@ import { useRunc } from './driver-runc-host.ts'
 import { create, python, sendLine, slowness } from './driver-shell.ts'
 import { ask, overRestores, start, waysOfMemory } from './over-restores.ts'
 
-const subnet = '10.239.16.0/20'
 const rowsPerTransaction = 300
 const endWaitMs = 60_000 * slowness
 
@@ -173,7 +172,7 @@ const modes = ['wal', 'delete', 'persist'] as const
 
 for (const [how, lazyMemoryBytesMin] of waysOfMemory) {
   describe(`locks of files, memory ${how}`, () => {
-    const runc = useRunc({ subnet, lazyMemoryBytesMin })
+    const runc = useRunc({ lazyMemoryBytesMin })
     const { guest } = runc
     const probe = async (id: string) => (await python(guest(id), prober)).split('\n')
 

@@ -13,7 +13,6 @@ import { create, python, remove, shell, specOf, succeed } from './driver-shell.t
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const runFile = promisify(execFile)
-const subnet = '10.231.80.0/20'
 const gibibyte = 1024 ** 3
 const holders: ChildProcess[] = []
 
@@ -43,7 +42,7 @@ async function letGo(): Promise<void> {
 }
 
 describe('mounts of the runc driver', () => {
-  const runc = useRunc({ subnet })
+  const runc = useRunc()
   const { guest } = runc
 
   afterEach(letGo)
@@ -164,7 +163,8 @@ setInterval(() => undefined, 1000)`
     await holdFolder(runc.fixture.names.poolDir)
     await runc.driver.hibernate(id)
     await runc.driver.close()
-    const { dataDir, poolDir } = runc.fixture.names
+    const { names, subnet } = runc.fixture
+    const { dataDir, poolDir } = names
     const file = `${dataDir}/pool.img`
     const devices = async () =>
       (await runFile('losetup', ['--noheadings', '--output', 'NAME', '--associated', file])).stdout
@@ -175,7 +175,8 @@ setInterval(() => undefined, 1000)`
       return blocks * bsize
     }
     const bytes = (await stat(file)).size + gibibyte
-    runc.driver = createOciDriver({ runtime: ociRuntimes.runc, dataDir, imageDir, subnet, diskPoolBytes: bytes })
+    const options = { dataDir, imageDir, subnet, diskPoolBytes: bytes }
+    runc.driver = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     await runc.driver.open(await knowing(runc.fixture, { sandboxIds: [id] }))
     assert.equal(await devices(), device)
     assert.equal(await sizeBytes(), bytes)

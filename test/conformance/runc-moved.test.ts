@@ -12,11 +12,12 @@ import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { recordedIds } from '../../src/runtime/host/records.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
+import { claimSubnet } from './subnets.ts'
 import { askWitness, create, freshId, specOf, startWitness, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const poolBytes = 2 * 1024 ** 3
-const subnetBefore = '10.231.48.0/20'
+const { cidr: subnetBefore } = await claimSubnet()
 /** Its addresses have fewer digits. */
 const subnetAfter = '10.9.16.0/20'
 

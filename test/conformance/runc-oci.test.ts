@@ -52,7 +52,7 @@ describe('OCI images on runc', () => {
     answerMs: 10_000 * slowness,
     stallMs: 4_000 * slowness,
   }
-  const runc = useRunc({ subnet: '10.231.208.0/20', registries, imageLimits })
+  const runc = useRunc({ registries, imageLimits })
 
   const importing = (source: ImageSource, signal?: AbortSignal, id = freshId('cp')) =>
     runc.driver.importImage!(id, source, signal).then((image) => ({ id, ...image }))

@@ -8,7 +8,7 @@ import { create, freshId, remove, specOf, startProgram, succeed } from './driver
 const host = availableParallelism()
 
 describe('the processors of a runc sandbox', () => {
-  const runc = useRunc({ subnet: '10.231.224.0/20' })
+  const runc = useRunc()
   const { guest } = runc
   const seen = async (id: string) => Number(await succeed(guest(id), 'nproc'))
   const listed = (id: string) => succeed(guest(id), 'grep Cpus_allowed_list /proc/self/status | cut -f 2')

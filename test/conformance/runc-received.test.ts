@@ -9,11 +9,12 @@ import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { KnownResources, RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
+import { claimSubnet } from './subnets.ts'
 import { askWitness, create, freshId, remove, specOf, startWitness, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const poolBytes = 2 * 1024 ** 3
-const subnet = '10.231.64.0/20'
+const { cidr: subnet } = await claimSubnet()
 
 /** All that a file system holds and a copy may lose, made by root inside. */
 const hostile = `

@@ -10,8 +10,6 @@ import { useRunc } from './driver-runc-host.ts'
 import { makeForgetfulCriu } from './held-criu.ts'
 import { create, freshId, outputOnce, remove, sendLine, specOf, startPython, succeed } from './driver-shell.ts'
 
-const subnet = '10.239.32.0/20'
-
 /**
  * Connections whose readers have not read yet: two with more than fits on the way, one of them with an end of what is written, and many
  * small ones, of which the kernel tries some again at any moment. Beside them some with nothing on the way, which send on in large segments.
@@ -101,7 +99,7 @@ for (const [name, options] of [
   ['lazily', { lazyMemoryBytesMin: 1 }],
 ] as const) {
   describe(`memory that comes back ${name}`, () => {
-    const runc = useRunc({ subnet, ...options })
+    const runc = useRunc({ ...options })
     const { guest } = runc
 
     /** Asks in a woken sandbox, in a fork whose source is gone, in a fork of that, and after a restore in place. */
@@ -139,7 +137,7 @@ for (const [name, options] of [
 describe('a CRIU without changes, which loses POSIX locks', () => {
   const folder = mkdtempSync(join(tmpdir(), 'atoll-forgetful-'))
   const imageDir = makeForgetfulCriu(folder)
-  const runc = useRunc({ subnet, imageDir })
+  const runc = useRunc({ imageDir })
   const { guest } = runc
   after(() => rm(folder, { recursive: true }))
 

@@ -25,7 +25,7 @@ for turn in range(1000):
     sys.stdin.readline()`
 
 describe('saved memory of the runc driver that repeats', () => {
-  const runc = useRunc({ subnet: '10.231.144.0/20' })
+  const runc = useRunc()
   const { guest } = runc
   const memory = () => `${runc.fixture.names.poolDir}/memory/checkpoints`
 

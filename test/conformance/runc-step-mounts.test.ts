@@ -16,7 +16,7 @@ const mebibyte = 1024 ** 2
 const root = { mode: 0o755, uid: 0, gid: 0 }
 
 describe('mounts for one step', () => {
-  const runc = useRunc({ subnet: '10.231.144.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   const mounts = () => runc.driver.stepMounts ?? assert.fail('this driver mounts')

@@ -20,7 +20,7 @@ const threads = 500
 
 describe('the runc driver among other processes', () => {
   const said: string[] = []
-  const runc = useRunc({ subnet: '10.238.0.0/20' }, { log: (message) => said.push(message) })
+  const runc = useRunc({}, { log: (message) => said.push(message) })
   const { guest } = runc
 
   /** In the order of the words, those of the processes of a sandbox. */

@@ -16,7 +16,7 @@ const run = promisify(execFile)
 const folder = '/workspace/app'
 
 describe('disk trees on runc, hostile and large', () => {
-  const runc = useRunc({ subnet: '10.231.224.0/20' })
+  const runc = useRunc()
   const trees = (): DiskTrees => runc.driver.trees ?? assert.fail('the driver reads no disks')
   const inside = (id: string, script: string, where = folder) =>
     succeed(runc.guest(id), `mkdir -p '${where}' && cd '${where}' && ${script}`)

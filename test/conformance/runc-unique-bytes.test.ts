@@ -14,7 +14,7 @@ const metadataBytesMax = 1024 * 1024
 const memoryBytesMin = 100 * 1024
 
 describe('unique bytes on runc', () => {
-  const runc = useRunc({ subnet: '10.231.208.0/20' })
+  const runc = useRunc()
   const trees = (): DiskTrees => runc.driver.trees ?? assert.fail('the driver reads no disks')
   const bytesOf = async (id: string) => (await trees().uniqueBytes([id])).get(id) ?? assert.fail(`${id} is unknown`)
   const write = (id: string) => succeed(runc.guest(id), `head -c ${dataBytes} /dev/urandom >/workspace/data && sync`)

@@ -7,7 +7,7 @@ import { create, remove, startPython, succeed } from './driver-shell.ts'
 const mebibyte = 2 ** 20
 
 describe('the usage of a runc sandbox', () => {
-  const runc = useRunc({ subnet: '10.231.192.0/20' })
+  const runc = useRunc()
   const { guest } = runc
 
   test('usage: processor time, memory, disk, traffic and processes grow with what a sandbox does', async () => {

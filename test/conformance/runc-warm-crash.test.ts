@@ -8,8 +8,6 @@ import { create, remove, succeed } from './driver-shell.ts'
 import type { CrashMode, Story } from './crash-victim.ts'
 import { crash } from './server-crash.ts'
 
-const subnet = '10.231.160.0/20'
-
 /** The database has a row for the start of a sandbox, and none for one that nobody owns. */
 const stories: { story: Story; interrupted: string[]; stepsMin: number }[] = [
   { story: 'fill', interrupted: [], stepsMin: 25 },
@@ -36,7 +34,7 @@ describe('the runc driver, ended with a warm sandbox', () => {
   }
 
   before(async () => {
-    fixture = await makeRuncFixture({ subnet })
+    fixture = await makeRuncFixture()
     const driver = await open()
     idle = await fixture.trace()
     await driver.close()

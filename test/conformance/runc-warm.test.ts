@@ -31,7 +31,7 @@ function takingOver(driver: RuntimeDriver): RuntimeDriver {
 }
 
 const makeFixture = async (): Promise<DriverFixture> => {
-  const fixture = await makeRuncFixture({ subnet: '10.231.144.0/20' })
+  const fixture = await makeRuncFixture()
   return { ...fixture, makeDriver: (options) => takingOver(fixture.makeDriver(options)) }
 }
 
@@ -43,7 +43,7 @@ driverConformance('runc, warm', makeFixture, [
 ])
 
 describe('the runc driver with prepared sandboxes', () => {
-  const runc = useRunc({ subnet: '10.231.176.0/20' })
+  const runc = useRunc()
 
   /** The id of a prepared sandbox. */
   async function prepare(): Promise<string> {

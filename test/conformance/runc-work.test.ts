@@ -20,7 +20,7 @@ const mebibyte = 2 ** 20
 
 describe('work of the host for runc sandboxes', () => {
   const imageLimits = { work: { ...defaultImageLimits.work, memoryBytes: 32 * mebibyte } }
-  const runc = useRunc({ subnet: '10.238.32.0/20', imageLimits })
+  const runc = useRunc({ imageLimits })
   const archiveOf = (compression: 'gzip' | 'wide zstd', content: Buffer): ImageSource => {
     const archive = ociArchiveOf(imageOf([tarOf([{ path: 'file', content }])], { compression }))
     return { archive: Readable.from([archive]) }

@@ -5,7 +5,7 @@ import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.t
 import { sh } from './sandbox-calls.ts'
 import { gatewayTokenHash, tokenInMemory } from './sandbox-insides.ts'
 import { AtollServer } from './server.ts'
-import { createSession, errors, getSession, resultOf, sendAndRead } from './session-client.ts'
+import { createSession, errors, getSession, lastId, resultOf, sendMessage } from './session-client.ts'
 
 const model = 'anthropic/some-model'
 
@@ -88,7 +88,10 @@ test('session: cached tokens cost their rates, and no tool that is billed apart 
 })
 
 test('session: a budget in tokens or in money is checked before each call, and turn and session have what was used', async () => {
-  for (const budget of [{ max_tokens: 1 }, { max_cost_usd: 0.000001 }]) {
+  for (const [budget, more] of [
+    [{ max_tokens: 1 }, { max_tokens: 1e9 }],
+    [{ max_cost_usd: 0.000001 }, { max_cost_usd: 1000 }],
+  ]) {
     const session = await createSession(server, 'A page about tides', {
       agent_config: { ...budget, model: 'demo' },
     })
@@ -100,19 +103,17 @@ test('session: a budget in tokens or in money is checked before each call, and t
     assert.equal(result?.['subtype'], 'error_during_execution')
     const ofTurn = result?.['usage'] as { input_tokens: number; output_tokens: number }
     const { usage, activity } = await getSession(server, session.id)
-    assert.equal(activity, 'idle')
+    assert.equal(activity, 'paused')
     assert.ok(usage.inputTokens > 0 && usage.outputTokens > 0)
     assert.deepEqual([ofTurn.input_tokens, ofTurn.output_tokens], [usage.inputTokens, usage.outputTokens])
     assert.equal(usage.totalCostUsd, ((usage.inputTokens + usage.outputTokens) * 10) / 1e6)
     assert.equal(result?.['total_cost_usd'], usage.totalCostUsd)
 
-    const next = await sendAndRead(server, session.id, 'More', events)
-    assert.deepEqual(
-      next.map((event) => event.data.type).slice(-3),
-      ['error', 'result', 'turn_complete'],
-      'the next turn makes no call at all',
-    )
-    assert.equal(next.filter(isAnswer).length, 0)
-    assert.deepEqual((await getSession(server, session.id)).usage, usage)
+    await sendMessage(server, session.id, 'More')
+    const waiting = await getSession(server, session.id)
+    assert.deepEqual([waiting.activity, waiting.usage], ['paused', usage], 'the next message waits, and costs nothing')
+    await server.json('PATCH', `/v1/sessions/${session.id}`, { user_id: 'ada', agent_config: more })
+    const next = await readEvents(server, session.id, isTurnComplete, lastId(events))
+    assert.ok(next.some(isAnswer), 'it is answered once there is more to spend')
   }
 })

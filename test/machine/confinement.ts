@@ -22,7 +22,7 @@ describe('the AppArmor profile of sandboxes', () => {
   const guest = (id: string): Guest => fixture.guest(driver, id)
 
   before(async () => {
-    fixture = await makeRuncFixture({ subnet: '10.231.80.0/20' })
+    fixture = await makeRuncFixture()
     driver = fixture.makeDriver()
     await driver.open(await knowing(fixture))
   })

@@ -187,11 +187,7 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
   const calls = new Calls()
   const first = await makeWorld({ ...store, sandboxes: crash.wrap(calls.wrap(store.sandboxes)) }, {}, calm)
   const request = new Request(calm.orgId, (creation) => story.work(first, id, creation))
-  const sent = request.insist(crash.wrap(calls.wrap(store.idempotency)))
-  sent.catch(() => undefined)
-  await Promise.race([sent, crash.died])
-  const { happened } = crash
-  if (!happened) crash.die()
+  const happened = await crash.within(() => request.insist(crash.wrap(calls.wrap(store.idempotency))))
   await calls.ended()
   const second = await makeWorld(store, {}, calm)
   second.machines.report = { running: machines(second) }

@@ -157,11 +157,7 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
     crash.wrap((port as object) === world.store ? calls.wrap(port) : port)
   const first = world.serve({}, wrap, true)
   const request = new Request(orgId, async (creation) => answerOf(await story.work(first, id, { creation })))
-  const sent = request.insist(crash.wrap(calls.wrap(store.idempotency)))
-  sent.catch(() => undefined)
-  await Promise.race([sent, crash.died])
-  const { happened } = crash
-  if (!happened) crash.die()
+  const happened = await crash.within(() => request.insist(crash.wrap(calls.wrap(store.idempotency))))
   await calls.ended()
   for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
   const second = world.serve()

@@ -32,7 +32,7 @@ async function surviveEnd(store: Store, at: number, mode: Mode): Promise<boolean
   // It never is after the crash.
   const filled = () => eventually(() => crash.happened || (service.warmCounts()['base'] ?? 0) === size)
   const acknowledged: string[] = []
-  const story = (async () => {
+  const happened = await crash.within(async () => {
     await service.start()
     await filled()
     acknowledged.push((await service.create(orgId, {})).sandbox.id)
@@ -40,11 +40,7 @@ async function surviveEnd(store: Store, at: number, mode: Mode): Promise<boolean
     const announced = await service.newId(orgId)
     acknowledged.push((await service.create(orgId, { id: announced })).sandbox.id)
     await filled()
-  })()
-  story.catch(() => undefined)
-  await Promise.race([story, crash.died])
-  const { happened } = crash
-  if (!happened) crash.die()
+  })
   await calls.ended()
   await surviveStart(store, orgId, machines, acknowledged)
   return happened

@@ -1,16 +1,7 @@
 import type { TurnInfo } from '../../../sdk/src/index.ts'
-import { cut, oneLine, padded, styled, widthOf } from '../output.ts'
-import { shortened } from '../tree-output.ts'
+import { type Drawing, gap, painter, shortened, widthOfAll } from '../drawing.ts'
+import { cut, oneLine, padded, widthOf } from '../output.ts'
 import { costText, tokenText } from '../units.ts'
-
-interface Drawing {
-  /** Cells of a line. Default: as many as it needs. */
-  widthMax?: number
-  hasColors?: boolean
-  /** For programs: times as they are, and the ids of messages. */
-  isExact?: boolean
-  nowMs?: number
-}
 
 /** A turn, or a session that was forked at the end of one. */
 interface Row {
@@ -35,7 +26,6 @@ interface Cell {
 
 /** Least cells of what was said, with all before it: columns behind it give way first. */
 const textsMin = 40
-const gap = '  '
 /** SGR. */
 const styles = { dim: '2', green: '32', red: '31', cyan: '36', yellow: '33' }
 
@@ -49,17 +39,16 @@ export function timelineText(turns: readonly TurnInfo[], drawing: Drawing = {}):
   const oldestFirst = turns.toReversed()
   const time = isExact ? (at: string) => at : clockOf(oldestFirst, nowMs)
   const rows = [...rowsOf(oldestFirst, time, isExact)]
-  const widthOfAll = (cell: (row: Row) => string) => rows.reduce((most, row) => Math.max(most, widthOf(cell(row))), 0)
-  const [numbers, times] = [widthOfAll((row) => row.number), widthOfAll((row) => row.time)]
+  const [numbers, times] = [widthOfAll(rows.map((row) => row.number)), widthOfAll(rows.map((row) => row.time))]
   const beginning = ({ symbol, number, time: at }: Row) =>
     at === '' ? `${symbol} ` : `${symbol} ${number.padStart(numbers)}  ${padded(at, times)}  `
   const columns = (rows.find(({ cells }) => cells.length > 0)?.cells ?? []).map((_cell, index) =>
-    widthOfAll(({ cells }) => cells[index]?.text ?? ''),
+    widthOfAll(rows.map(({ cells }) => cells[index]?.text ?? '')),
   )
-  const needed = widthOfAll((row) => `${row.lead}${beginning(row)}${row.text}${row.mark}`)
+  const needed = widthOfAll(rows.map((row) => `${row.lead}${beginning(row)}${row.text}${row.mark}`))
   const shown = shownColumns(columns, widthMax - Math.min(needed, textsMin))
   const texts = Math.min(needed, widthMax - widthOfColumns(shown))
-  const paint = (style: string, text: string) => (hasColors && style !== '' && text !== '' ? styled(style, text) : text)
+  const paint = painter(hasColors)
   return rows
     .map((row) => {
       const lead = shortened(row.lead, Math.floor(texts / 4))

@@ -1,12 +1,12 @@
 import type { z } from 'zod'
 import { sessionRewinds as wire, sessions as sessionWire } from '../../protocol/http/index.ts'
-import { defined } from '../../lib/defined.ts'
 import type { RewindPreview, Rewound, SessionView } from '../../session/index.ts'
 import { JsonText } from '../server/json-text.ts'
 import { routesOf, wakingErrors } from '../server/route.ts'
 import { sessionAnswer, sessionTexts } from '../server/session-view.ts'
 import { placeOf } from '../server/session-place.ts'
 import { taken } from '../server/taken.ts'
+import { agentConfig } from './sessions.ts'
 
 const route = routesOf('Sessions', 'session')
 
@@ -19,14 +19,7 @@ export const sessionRewindRoutes = [
     answers: { 200: { description: 'The session', body: sessionWire.session } },
     errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, reply, deps }) {
-      const { max_tokens, max_cost_usd, checkpoints, secret_envs, capsule_on_error } = body.agent_config
-      const change = defined({
-        maxTokens: max_tokens,
-        maxCostUsd: max_cost_usd,
-        checkpoints,
-        secretEnvs: secret_envs,
-        capsuleOnError: capsule_on_error,
-      })
+      const change = agentConfig(body.agent_config)
       await deps.sessions.reconfiguration.change(orgId, params.sessionId, body.user_id, change)
       const sent = taken(reply.raw)
       return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, undefined, { sent }))

@@ -204,7 +204,7 @@ async function checkpointOfImage(
   return (await call.deps.images.obtain(call.orgId, source, { signal: goneSignal(call) })).checkpointId
 }
 
-function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConfig {
+export function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConfig {
   const { skills, cwd, model, harness, envs } = config
   return defined({
     systemPrompt: config.system_prompt,

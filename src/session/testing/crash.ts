@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { assertWhole, orgId, simple, World } from './world.ts'
-import { callsEnded } from './store.ts'
 
+const pollMs = 5
 /** Calls that are no steps of their own: they answer at once and change nothing that outlives the server. */
 const uncounted = new Set(['hostname', 'keepAlive', 'close'])
 
@@ -45,17 +45,28 @@ export class Crash {
       if (this.happened) return await forever()
       return isAttachment(result) ? this.wrap(result) : result
     }
-    if (this.#mode === 'before') this.#end()
-    else await Promise.resolve(call()).finally(() => this.#end())
+    if (this.#mode === 'before') this.die()
+    else await Promise.resolve(call()).finally(() => this.die())
     return await forever()
+  }
+
+  /** Runs a story on the dying server. Returns whether it died within; if not it dies at the end: it would go on beside the next server. */
+  async within(story: () => Promise<unknown>): Promise<boolean> {
+    const told = story()
+    told.catch(() => {})
+    await Promise.race([told, this.died])
+    const { happened } = this
+    if (!happened) this.die()
+    return happened
+  }
+
+  /** Waits, in its story, until this holds or it is dead. */
+  async until(holds: () => Promise<boolean>): Promise<void> {
+    while (!this.happened && !(await holds())) await sleep(pollMs)
   }
 
   /** At once, between two calls. */
   die(): void {
-    this.#end()
-  }
-
-  #end(): void {
     this.happened = true
     this.#die('died')
   }
@@ -71,18 +82,12 @@ export async function surviveCrash(at: number, mode: 'before' | 'after'): Promis
   const { store } = world
   const crash = new Crash(at, mode)
   const first = world.serve({}, crash.wrap, true)
-  const story = (async () => {
+  const happened = await crash.within(async () => {
     const { session } = await first.create(orgId, simple)
     await first.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-    while (!crash.happened && (await store.head(session.id))?.activity !== 'idle') await sleep(5)
-  })()
-  story.catch(() => {})
-  await Promise.race([story, crash.died])
-  const { happened } = crash
-  // It would go on beside the second server.
-  if (!happened) crash.die()
-  await callsEnded()
-  for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
+    await crash.until(async () => (await store.head(session.id))?.activity === 'idle')
+  })
+  await world.afterDeath()
   const second = world.serve()
   await second.start()
   const [session] = await store.sessionsIn('running')

@@ -13,7 +13,7 @@ import { Sessions } from '../service.ts'
 import type { Session, StreamEvent } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 import { FakeSandboxes } from './fake-sandboxes.ts'
-import { capsuleStore, emptySessionStore, orgId } from './store.ts'
+import { callsEnded, capsuleStore, emptySessionStore, orgId } from './store.ts'
 
 export { orgId }
 const waitMs = 60_000
@@ -83,6 +83,12 @@ export class World {
     await Promise.all(this.#running.map((service) => service.close()))
   }
 
+  /** Waits until all that a server which died had begun is over, and breaks its connections. */
+  async afterDeath(): Promise<void> {
+    await callsEnded()
+    for (const { sandbox } of this.sandboxes.machines.values()) this.sandboxes.breakConnections(sandbox.id)
+  }
+
   /** Closes the servers. The next ones have an empty store and no sandboxes. */
   async reset(): Promise<void> {
     await this.close()
@@ -103,6 +109,36 @@ export class World {
   async turn(service: Sessions, sessionId: string, message: string): Promise<void> {
     await service.sendMessage(orgId, sessionId, { message, userId: 'u1' })
     await this.until(sessionId, 'idle')
+  }
+
+  /** A session that has had a turn for each of these messages, with a checkpoint of each. */
+  async turns(service: Sessions, texts: readonly string[], fields: Partial<CreateSession> = {}): Promise<Session> {
+    const { session } = await service.create(orgId, { ...simple, ...fields, prompt: texts[0] ?? '' })
+    await this.saved(session.id, 1)
+    for (const [index, message] of texts.slice(1).entries()) {
+      await service.sendMessage(orgId, session.id, { message, userId: 'u1' })
+      await this.saved(session.id, index + 2)
+    }
+    return (await this.store.session(session.id))!
+  }
+
+  /** Waits until the turns of a session have this many checkpoints, and it is idle. */
+  async saved(sessionId: string, count: number): Promise<void> {
+    await this.eventually(`${count} checkpoints`, async () => {
+      const types = await this.types(sessionId)
+      assert.equal(types.filter((type) => type === 'checkpoint_created').length, count)
+      assert.equal((await this.store.head(sessionId))?.activity, 'idle')
+    })
+  }
+
+  /** No checkpoint is left that no session names. */
+  async assertCheckpointsNamed(): Promise<void> {
+    const kept = [...this.sandboxes.checkpoints.keys()]
+    const named = await this.store.knownPoints(kept)
+    assert.deepEqual(
+      kept.filter((id) => !named.has(id)),
+      [],
+    )
   }
 
   /** Hibernates the sandbox and waits until the session has recorded it. */
