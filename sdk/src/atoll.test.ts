@@ -219,3 +219,20 @@ test('ignored: without a listener the console warns once of each name', async (t
     ['atoll: GET /api/host does not know a, b, which was left out'],
   )
 })
+
+test('sign-in: a page sends its key once, is told whose it is, and may sign out', async (t) => {
+  const whoami = { org_id: 'org_1', isOperator: false }
+  const { client, asked } = await fakeServer(t, [
+    json(200, whoami),
+    (_asked, response) => void response.writeHead(204).end(),
+  ])
+  assert.deepEqual(await client.signIn('atoll_key'), whoami)
+  await client.signOut()
+  assert.deepEqual(
+    asked.map(({ method, path, body }) => [method, path, body]),
+    [
+      ['POST', '/api/dashboard/sign-in', '{"key":"atoll_key"}'],
+      ['POST', '/api/dashboard/sign-out', ''],
+    ],
+  )
+})

@@ -3,8 +3,9 @@ import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAn
 import { connectionReason } from './reasons.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
+import { samplesOf, type WatchMetricsOptions } from './metrics.ts'
 import { pagesOf } from './pages.ts'
-import type { EventInfo, HostInfo, ListedCheckpointInfo, OwnLimits, Whoami } from './types.ts'
+import type { EventInfo, HostInfo, ListedCheckpointInfo, MetricsSample, OwnLimits, Whoami } from './types.ts'
 import { Audit } from './audit.ts'
 import { Capsule } from './capsules.ts'
 import { OrganisationEgress } from './egress.ts'
@@ -119,6 +120,16 @@ export class Atoll {
     return await this.json('GET', '/api/whoami', options)
   }
 
+  /** Begins a session of this browser: it has a cookie that stands for the key. For pages of the server itself, whose client has no key. */
+  async signIn(apiKey: string, options: RequestOptions = {}): Promise<Whoami> {
+    return await this.json('POST', '/api/dashboard/sign-in', { json: { key: apiKey }, ...options })
+  }
+
+  /** Ends the session of this browser. */
+  async signOut(options: RequestOptions = {}): Promise<void> {
+    await this.json('POST', '/api/dashboard/sign-out', options)
+  }
+
   /** What the organisation may have, and what it has. */
   async limits(options: RequestOptions = {}): Promise<OwnLimits> {
     return await this.json('GET', '/api/limits', options)
@@ -155,6 +166,14 @@ export class Atoll {
    */
   events(options: LogOptions = {}): AsyncGenerator<EventInfo> {
     return logOf(this, options)
+  }
+
+  /**
+   * What sandboxes use (at most 200, by id): of each the last hour, thinned, then each sample as it is taken, every 15 seconds, over restarts of the server
+   * and sleeps of this machine. Nothing is woken. Unknown sandboxes have no samples.
+   */
+  watchMetrics(sandboxIds: readonly string[], options: WatchMetricsOptions = {}): AsyncGenerator<MetricsSample> {
+    return samplesOf(this, sandboxIds, options)
   }
 
   /** The headers that say who asks. */

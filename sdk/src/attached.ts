@@ -14,6 +14,8 @@ export interface AttachOptions {
   signal?: AbortSignal | undefined
   /** False: a connection that breaks is an error, since input that was on its way is lost with it. Default true. */
   reconnects?: boolean | undefined
+  /** Called when a connection is made, the first one and those after a break. */
+  onOpen?: (() => void) | undefined
 }
 
 /** What a message brought: a piece of output of so many bytes, the end, the offset that kept output has reached, or nothing. */
@@ -31,18 +33,20 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
   protected readonly path: string
   readonly #signal: AbortSignal | undefined
   readonly #reconnects: boolean
+  readonly #onOpen: (() => void) | undefined
   readonly #exit = withResolvers<Exit>()
   #connected: Promise<Messages> | undefined
   #offset: number
   #dropped = 0
 
-  constructor(client: Atoll, path: string, { offset = 0, signal, reconnects = true }: AttachOptions = {}) {
+  constructor(client: Atoll, path: string, { offset = 0, signal, reconnects = true, onOpen }: AttachOptions = {}) {
     this.id = path.slice(path.lastIndexOf('/') + 1)
     this.client = client
     this.path = path
     this.#offset = offset
     this.#signal = signal
     this.#reconnects = reconnects
+    this.#onOpen = onOpen
     this.exited = this.#exit.promise
     // The reader gets the failure already.
     this.exited.catch(() => undefined)
@@ -132,7 +136,9 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         const address = this.client.address(this.path, { offset: this.#offset })
-        return await connect(address, this.client.credentials)
+        const messages = await connect(address, this.client.credentials)
+        this.#onOpen?.()
+        return messages
       } catch (error) {
         const isPassing =
           error instanceof ConnectionError || error instanceof UnavailableError || error instanceof RateLimitedError

@@ -29,6 +29,7 @@ export {
   type NameOptions,
 } from './image.ts'
 export type { LogOptions } from './log.ts'
+export type { WatchMetricsOptions } from './metrics.ts'
 export type { WaitForPortOptions } from './ports.ts'
 export { Process, type Output } from './process.ts'
 export { Audit, type AuditQuery } from './audit.ts'

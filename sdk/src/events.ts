@@ -20,6 +20,8 @@ interface StreamOptions extends RequestOptions {
   query?: Call['query'] & {}
   /** Called when the connection has broken and is made again. */
   onBreak?: ((error: AtollError) => void) | undefined
+  /** Called when the server has taken a connection, the first one and those after a break. */
+  onOpen?: (() => void) | undefined
 }
 
 /**
@@ -29,7 +31,7 @@ interface StreamOptions extends RequestOptions {
 export async function* streamOf<Data>(
   client: Atoll,
   path: string,
-  { after = 0, onBreak, ...options }: StreamOptions,
+  { after = 0, onBreak, onOpen, ...options }: StreamOptions,
 ): AsyncGenerator<StreamEvent<Data>> {
   const { signal } = options
   let last = after
@@ -40,6 +42,7 @@ export async function* streamOf<Data>(
         headers: { Accept: 'text/event-stream', ...(last === 0 ? {} : { 'Last-Event-ID': String(last) }) },
       })
       if (response.status === 204 || response.body === null) return
+      onOpen?.()
       // A stream that ends cleanly, as when a server stops, is opened again; the pause grows while streams bring nothing.
       failures += 1
       for await (const { id, data } of eventsOf(response.body)) {

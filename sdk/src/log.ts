@@ -1,5 +1,6 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
 import { streamOf } from './events.ts'
+import type { AtollError } from './errors.ts'
 import type { EventInfo } from './types.ts'
 
 export interface LogOptions extends RequestOptions {
@@ -15,6 +16,10 @@ export interface LogOptions extends RequestOptions {
   session?: string | undefined
   /** Only those whose sandbox had this tag then: `key=value`, or `key` for any value. */
   tag?: string | undefined
+  /** Called each time the connection has broken and is made again. */
+  onBreak?: ((error: AtollError) => void) | undefined
+  /** Called when the server has taken a connection, the first one and those after a break. */
+  onOpen?: (() => void) | undefined
 }
 
 interface EventPage {
@@ -27,12 +32,19 @@ const pageLimit = 1000
 
 /** See {@link Atoll.events}. */
 export async function* logOf(client: Atoll, given: LogOptions): AsyncGenerator<EventInfo> {
-  const { after, follow = true, type, sandbox, session, tag, ...options } = given
+  const { after, follow = true, type, sandbox, session, tag, onBreak, onOpen, ...options } = given
   const query = { type: typeof type === 'string' ? type : type?.join(','), sandbox, session, tag }
   if (follow) {
     // The number is that of the first connection; the stream itself says where the next one goes on.
     const begin = { ...query, after: after === 0 ? undefined : after }
-    for await (const { data } of streamOf<EventInfo>(client, '/api/events', { ...options, query: begin })) yield data
+    for await (const { data } of streamOf<EventInfo>(client, '/api/events', {
+      ...options,
+      onBreak,
+      onOpen,
+      query: begin,
+    })) {
+      yield data
+    }
     return
   }
   for (let position: number | 'newest' | undefined = after; ;) {

@@ -28,6 +28,7 @@ import type {
   Limits,
   ListeningPort,
   PreviewInfo,
+  PreviewVisit,
   ProcessInfo,
   SandboxInfo,
   SandboxMetrics,
@@ -253,6 +254,11 @@ export class Sandbox implements AsyncDisposable {
 
   async previews(options: RequestOptions = {}): Promise<PreviewInfo[]> {
     return await this.#client.json('GET', `${this.#path}/preview`, options)
+  }
+
+  /** A URL that opens a port's preview in a browser or in a frame of it, also where the preview demands a token: good for a minute. Nothing is woken. */
+  async visitPreview(port: number, options: RequestOptions = {}): Promise<PreviewVisit> {
+    return await this.#client.json('POST', `${this.#path}/preview/${port}/visit`, { repeat: 'always', ...options })
   }
 
   async deletePreview(port: number, options: RequestOptions = {}): Promise<void> {

@@ -59,6 +59,8 @@ export interface EventOptions extends RequestOptions {
   after?: number | undefined
   /** Called each time the connection has broken and is made again. */
   onBreak?: ((error: AtollError) => void) | undefined
+  /** Called when the server has taken a connection, the first one and those after a break. */
+  onOpen?: (() => void) | undefined
 }
 
 /** One record of an export. */

@@ -193,3 +193,29 @@ test('a server that is gone ends an attachment with an error', async () => {
   const waiting = sandbox.attach('es-1', { signal: AbortSignal.timeout(300) }).wait()
   await assert.rejects(waiting, (error: Error) => error.name === 'TimeoutError' || error instanceof ConnectionError)
 })
+
+test('watch: a sandbox that is on its way to sleep is not woken by the next watch', async (t) => {
+  const told = (change: unknown) => (_asked: Asked, response: ServerResponse) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).end(`data: ${JSON.stringify(change)}\n\n`)
+  }
+  const runs = (startedAt: string) => json(200, { ...(place as object), status: 'running', startedAt })
+  const answers = [
+    ...[runs('1'), told({ type: 'ended', reason: 'hibernated' })],
+    ...[runs('1'), json(200, { status: 'hibernated', startedAt: '1' }), runs('2'), runs('2')],
+    told({ type: 'ended', reason: 'removed' }),
+  ]
+  const { client, asked } = await fakeServer(t, answers)
+  const changes: unknown[] = []
+  for await (const { type } of new Sandbox(client, place).files.watch('/x')) changes.push(type)
+  assert.deepEqual(changes, ['lost', 'ended'])
+  const watches = asked.flatMap(({ path }, index) => (path.includes('/watch') ? [index] : []))
+  assert.deepEqual(watches, [1, 6])
+})
+
+test('terminal: `onOpen` is called for each connection that is made', async (t) => {
+  const { client } = await fakeSockets(t, [(socket) => socket.close(1012), (socket) => socket.close(1000, 'exit 3')])
+  let opened = 0
+  const terminal = new Sandbox(client, place).attachTerminal('ps-1', { onOpen: () => (opened += 1) })
+  assert.equal(await terminal.wait(), 3)
+  assert.equal(opened, 2)
+})

@@ -8,6 +8,8 @@ export type SandboxInfo = Schemas['Sandbox']
 export type SandboxStatus = SandboxInfo['status']
 /** Usage of a sandbox, now and in the last hour. */
 export type SandboxMetrics = Schemas['SandboxMetrics']
+/** What a sandbox used at a time, as `watchMetrics` tells it. */
+export type MetricsSample = Schemas['MetricsSample']
 export type Scaled = Schemas['Scaled']
 export type Limits = Schemas['Limits']
 export type Autoscale = Schemas['Autoscale']
@@ -31,6 +33,8 @@ export type VolumeInfo = Schemas['Volume']
 export type VolumeDetails = Schemas['VolumeDetails']
 export type VolumeSnapshotInfo = Schemas['VolumeSnapshot']
 export type PreviewInfo = Schemas['Preview']
+/** A URL that opens a preview in a browser. */
+export type PreviewVisit = Schemas['PreviewVisit']
 export type DirectoryEntry = Schemas['DirectoryEntry']
 /** A file, directory or link. */
 export type FileInfo = Schemas['FileInfo']

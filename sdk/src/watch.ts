@@ -8,6 +8,8 @@ import type { FileChange, SandboxInfo } from './types.ts'
 const failuresMax = 10
 /** How often a sandbox that hibernates is looked at. That does not wake it. */
 const asleepMs = 2_000
+/** A sandbox that was not seen asleep after so long has not hibernated after all. */
+const fallingAsleepMs = 60_000
 
 /** `Files.watch`. `sandboxPath` is the path of the sandbox in the API, `query` that of the watch. */
 export async function* changesOf(
@@ -19,6 +21,7 @@ export async function* changesOf(
   const { signal } = options
   for (let failures = 0, isFirst = true; ;) {
     try {
+      const { startedAt } = await client.json<SandboxInfo>('GET', sandboxPath, options)
       const headers = { Accept: 'text/event-stream' }
       const response = await client.open('GET', `${sandboxPath}/files/watch`, { ...options, query, headers })
       onOpen?.()
@@ -33,7 +36,7 @@ export async function* changesOf(
         if (end !== 'hibernated') yield change
         if (end === 'hibernated') break
       }
-      if (end === 'hibernated') await untilAwake(client, sandboxPath, options)
+      if (end === 'hibernated') await untilAwake(client, sandboxPath, startedAt, options)
       else if (end !== undefined) return
       // A stream that ends without a reason is that of a server that stops.
       else throw new ConnectionError('the stream ended')
@@ -48,11 +51,17 @@ export async function* changesOf(
   }
 }
 
-/** A new watch would wake the sandbox. */
-async function untilAwake(client: Atoll, sandboxPath: string, options: RequestOptions): Promise<void> {
-  for (;;) {
-    const { status } = await client.json<SandboxInfo>('GET', sandboxPath, options)
-    if (status !== 'hibernated') return
+/** A new watch would wake the sandbox. The one before ends when the hibernation begins: until it is asleep it runs, as it was started at `startedAt`. */
+async function untilAwake(
+  client: Atoll,
+  sandboxPath: string,
+  startedAt: string,
+  options: RequestOptions,
+): Promise<void> {
+  for (const until = Date.now() + fallingAsleepMs; ;) {
+    const info = await client.json<SandboxInfo>('GET', sandboxPath, options)
+    const isFallingAsleep = info.startedAt === startedAt && Date.now() < until
+    if (info.status !== 'hibernated' && !(info.status === 'running' && isFallingAsleep)) return
     await pause(asleepMs, options.signal)
   }
 }

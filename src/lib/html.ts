@@ -9,9 +9,10 @@ h1,h2,h3{line-height:1.2;text-wrap:balance}
 code,pre{font:.9em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre{margin:0;padding:1rem;overflow:auto;background:var(--panel);border:1px solid var(--line);border-radius:.5rem}`
 
-/** Content security policy of a page with an inline style and nothing else. */
-export const pagePolicy =
-  "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+/** Content security policy of a page with an inline style and nothing else, which may be framed. */
+export const framedPagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+/** The same for a page that may not. */
+export const pagePolicy = `${framedPagePolicy}; frame-ancestors 'none'`
 
 export function escapeHtml(text: string): string {
   return text

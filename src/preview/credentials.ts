@@ -89,16 +89,16 @@ function readingsOf(value: string): string[] {
   return (value.includes('+') ? [value, value.replaceAll('+', ' ')] : [value]).map(decoded)
 }
 
-/** Whether a parameter of a query is `token=` with the token of this hash. */
-export function isTokenParameter(parameter: string, tokenHash: string): boolean {
+/** Whether a parameter of a query is `token=` with such a token. */
+export function isTokenParameter(parameter: string, isToken: (text: string) => boolean): boolean {
   const end = parameter.indexOf('=')
   if (end === -1 || plainDecoded(parameter.slice(0, end)) !== 'token') return false
-  return readingsOf(parameter.slice(end + 1)).some((reading) => hasHash(reading, tokenHash))
+  return readingsOf(parameter.slice(end + 1)).some((reading) => isToken(reading))
 }
 
-/** A URL without the token of this hash in its query. */
-export function withoutToken(url: string, tokenHash: string): string {
-  return withoutParameters(url, (parameter) => isTokenParameter(parameter, tokenHash))
+/** A URL without such tokens in its query. */
+export function withoutToken(url: string, isToken: (text: string) => boolean): string {
+  return withoutParameters(url, (parameter) => isTokenParameter(parameter, isToken))
 }
 
 /** Whether a text is the token of a preview or of its sandbox. */

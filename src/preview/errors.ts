@@ -1,7 +1,7 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import { isServiceError, type ErrorCode, type ServiceError } from '../errors.ts'
 import { statusOf } from '../lib/error-status.ts'
-import { escapeHtml, htmlPage, pagePolicy } from '../lib/html.ts'
+import { escapeHtml, framedPagePolicy, htmlPage, pagePolicy } from '../lib/html.ts'
 import { lingerOnClose } from '../lib/linger.ts'
 
 export const unknownHost: PreviewError = {
@@ -167,7 +167,8 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     'content-length': String(Buffer.byteLength(body)),
     'cache-control': 'no-store',
     vary: 'accept',
-    ...(isPage ? { 'content-security-policy': error.asksForToken ? formPolicy : pagePolicy } : {}),
+    // Where a page of the preview may be framed, its errors are seen too. Nobody else's frame may ask for a token.
+    ...(isPage ? { 'content-security-policy': error.asksForToken ? formPolicy : framedPagePolicy } : {}),
     // A stricter policy would hide the origin of the form.
     ...(error.asksForToken ? { 'referrer-policy': 'same-origin' } : {}),
     // The unread rest of the body must not be parsed as the next request.

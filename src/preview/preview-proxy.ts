@@ -16,6 +16,7 @@ import { forward } from './proxy.ts'
 import { onceBodyOver } from './request-body.ts'
 import { carryUpgrade, sendUpgradeError } from './upgrade.ts'
 import { Visitors } from './visitors.ts'
+import { Visits } from './visits.ts'
 
 export interface PreviewProxyOptions {
   previews: PreviewService
@@ -62,8 +63,10 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     ...defined({ edge: options.edge }),
   })
   const credentials = new Credentials(options.apiKeyHashes)
+  const visits = new Visits(options.signingSecret)
   const visitors = new Visitors({
     secret: options.signingSecret,
+    visits,
     isTls: (request) => options.edge !== undefined || cameOverTls(request, isTrusted),
   })
   const dial = (target: PreviewTarget) => previews.dial(target)
@@ -143,6 +146,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
   return {
     claims: (request: IncomingMessage) => hosts.claims(request.headers.host),
     mayHaveCertificate: (hostname: string, peer: string) => certificates.mayBeIssued(hostname, peer),
+    visit: (preview: { hostname: string; tokenHash: string }) => visits.begin(preview),
     handle(request: IncomingMessage, response: ServerResponse): void {
       response.once('finish', () => answered(response.statusCode))
       serve(request, response).catch((error: unknown) => {

@@ -1,23 +1,33 @@
 import { createHmac } from 'node:crypto'
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import { escapeHtml, framedPagePolicy, htmlPage } from '../lib/html.ts'
 import { equalSecrets, hasHash } from '../lib/secret.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 import { cookieNames, isTokenParameter, withoutToken } from './credentials.ts'
 import { isForPerson, sendError, tokenField, wrongToken } from './errors.ts'
 import { readHost } from './host.ts'
+import type { Guarded, Visits } from './visits.ts'
 
 const formBytesMax = 8 * 1024
 const formMs = 10_000
 
 interface VisitorsOptions {
   secret: string
+  visits: Visits
   /** Whether the visitor's browser speaks TLS. */
   isTls: (request: IncomingMessage) => boolean
 }
 
+/** How a browser came in: by the token of the preview, or by one for a visit that the API gave out. */
+type Way = 'token' | 'visit'
+
 /**
  * Who may use a preview with a token. Programs send the token in a header. A browser shows it once, in a form or as `?token=`, and has a
  * cookie of this host from then on. The cookie is a code for host and token, so another token ends it, and neither page nor sandbox see it.
+ *
+ * Only a token for a visit lets a preview into a frame. Its cookie is for frames of the one site that has shown the token (`Partitioned`), where the
+ * browser is known to be told so securely. The answer is no redirection but a page that goes on by itself: what follows is then asked for by
+ * the preview and not by the page around it, and the rule for cookies (`isOwnPage`) is the same in a frame as elsewhere.
  */
 export class Visitors {
   readonly #options: VisitorsOptions
@@ -32,17 +42,24 @@ export class Visitors {
     const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]
     const tokens = [bearer, headers['x-oc-preview-token']]
     if (tokens.some((token) => typeof token === 'string' && hasHash(token, tokenHash))) return true
-    const code = this.#code(headers, tokenHash)
-    return cookiesOf(headers).some((cookie) => equalSecrets(cookie, code)) && isOwnPage(headers)
+    const preview = guarded(headers, tokenHash)
+    const code = this.#code(preview)
+    const isOurs = (cookie: string) => equalSecrets(cookie, code) || this.#options.visits.isCookie(cookie, preview)
+    return cookiesOf(headers).some(isOurs) && isOwnPage(headers)
   }
 
-  /** Answers a request that shows the token in a form or in its URL, and sends its browser to the same URL without it. */
+  /** Answers a request that shows a token in a form or in its URL, and sends its browser to the same URL without it. */
   async takeToken(target: PreviewTarget, request: IncomingMessage, response: ServerResponse): Promise<boolean> {
     const { tokenHash } = target
     if (tokenHash === undefined) return false
-    const url = request.url ?? '/'
+    const { url = '/', headers } = request
+    const preview = guarded(headers, tokenHash)
+    const { visits } = this.#options
+    const isVisit = (text: string) => visits.isToken(text, preview)
+    let way: Way = 'token'
     if (isForPerson(request)) {
-      if (!hasTokenIn(url, tokenHash)) return false
+      if (hasTokenIn(url, isVisit)) way = 'visit'
+      else if (!hasTokenIn(url, (text) => hasHash(text, tokenHash))) return false
     } else {
       if (this.isAllowed(target, request) || !isForm(request)) return false
       const token = await tokenOfForm(request)
@@ -52,28 +69,65 @@ export class Visitors {
         return true
       }
     }
-    response
-      .writeHead(303, {
-        location: localPath(withoutToken(url, tokenHash)),
-        'set-cookie': this.#cookie(request, tokenHash),
-        'cache-control': 'no-store',
-        'content-length': '0',
-      })
-      .end()
+    const onwards = localPath(withoutToken(url, (text) => hasHash(text, tokenHash) || isVisit(text)))
+    const isFramed = way === 'visit' && headers['sec-fetch-dest'] === 'iframe'
+    const cookie = way === 'token' ? this.#cookie(request, preview) : this.#visitCookie(request, preview, isFramed)
+    if (isFramed) sendOnwards(response, onwards, cookie)
+    else response.writeHead(303, { location: onwards, ...setting(cookie), 'content-length': '0' }).end()
     return true
   }
 
-  #cookie(request: IncomingMessage, tokenHash: string): string {
-    const isTls = this.#options.isTls(request)
-    const name = isTls ? cookieNames.tls : cookieNames.plain
-    const attributes = `Path=/; HttpOnly; SameSite=Lax${isTls ? '; Secure' : ''}`
-    return `${name}=${this.#code(request.headers, tokenHash)}; ${attributes}`
+  #cookie(request: IncomingMessage, preview: Guarded): string {
+    const { name, isTls } = this.#cookieName(request)
+    return `${name}=${this.#code(preview)}; Path=/; HttpOnly; SameSite=Lax${isTls ? '; Secure' : ''}`
   }
 
-  #code({ host }: IncomingHttpHeaders, tokenHash: string): string {
-    const text = `preview cookie\0${readHost(host) ?? ''}\0${tokenHash}`
+  /** A frame may lie in a page of another site, where browsers keep none but partitioned cookies, and those if they are `Secure` alone. */
+  #visitCookie(request: IncomingMessage, preview: Guarded, isFramed: boolean): string {
+    const { name, isTls } = this.#cookieName(request)
+    const { value, maxAgeSeconds } = this.#options.visits.cookie(preview)
+    const isSecure = isTls || isOfThisMachine(preview.hostname)
+    const site = isFramed && isSecure ? 'None; Secure; Partitioned' : `Lax${isTls ? '; Secure' : ''}`
+    return `${name}=${value}; Path=/; Max-Age=${maxAgeSeconds}; HttpOnly; SameSite=${site}`
+  }
+
+  #cookieName(request: IncomingMessage): { name: string; isTls: boolean } {
+    const isTls = this.#options.isTls(request)
+    return { name: isTls ? cookieNames.tls : cookieNames.plain, isTls }
+  }
+
+  #code({ hostname, tokenHash }: Guarded): string {
+    const text = `preview cookie\0${hostname}\0${tokenHash}`
     return createHmac('sha256', this.#options.secret).update(text).digest('base64url')
   }
+}
+
+function guarded({ host }: IncomingHttpHeaders, tokenHash: string): Guarded {
+  return { hostname: readHost(host) ?? '', tokenHash }
+}
+
+/** Browsers take these for secure without TLS (https://w3c.github.io/webappsec-secure-contexts/#is-origin-trustworthy). */
+function isOfThisMachine(hostname: string): boolean {
+  return hostname === 'localhost' || hostname.endsWith('.localhost')
+}
+
+function setting(cookie: string): Record<string, string> {
+  return { 'set-cookie': cookie, 'cache-control': 'no-store' }
+}
+
+/** A page that leads to the path, without the token in its `Referer`. */
+function sendOnwards(response: ServerResponse, path: string, cookie: string): void {
+  const head = `<meta http-equiv="refresh" content="0;url=${escapeHtml(path)}">`
+  const page = htmlPage({ title: 'Opening the preview', head, body: '' })
+  response
+    .writeHead(200, {
+      ...setting(cookie),
+      'content-type': 'text/html; charset=utf-8',
+      'content-length': String(Buffer.byteLength(page)),
+      'content-security-policy': framedPagePolicy,
+      'referrer-policy': 'no-referrer',
+    })
+    .end(page)
 }
 
 /** The values of all cookies with our names: a page of a sibling host can set more of them (RFC 6265 § 8.6). */
@@ -124,14 +178,14 @@ async function tokenOfForm(request: IncomingMessage): Promise<string | undefined
   return new URLSearchParams(Buffer.concat(chunks).toString()).get(tokenField)?.trim()
 }
 
-function hasTokenIn(url: string, tokenHash: string): boolean {
+function hasTokenIn(url: string, isToken: (text: string) => boolean): boolean {
   const query = url.indexOf('?')
   return (
     query !== -1 &&
     url
       .slice(query + 1)
       .split('&')
-      .some((parameter) => isTokenParameter(parameter, tokenHash))
+      .some((parameter) => isTokenParameter(parameter, isToken))
   )
 }
 

@@ -30,6 +30,7 @@ export * from './sandbox.ts'
 export type { SandboxTree, SizedTreeNode } from './sandbox-tree.ts'
 export type { CompareDisks, ComparedDisks, Comparison } from './trees.ts'
 export type * from './volume.ts'
+export type { FollowedSample } from './usage.ts'
 export type { UsageSample } from './usage-sampler.ts'
 export {
   type ListSandboxes,

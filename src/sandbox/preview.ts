@@ -146,6 +146,24 @@ export class Previews {
     return token
   }
 
+  /**
+   * Where a port answers, below the preview domain, and the hash of the token that it demands. Throws `not_found`, `sandbox_stopped` and
+   * `organisation_suspended`. It wakes nothing.
+   */
+  async address(
+    orgId: string,
+    sandboxId: string,
+    port: number,
+  ): Promise<{ url: string; hostname: string; tokenHash?: string }> {
+    const sandbox = await this.#context.lifecycle.read(sandboxId, orgId)
+    assertAlive(sandbox)
+    this.assertServed({ sandbox, port })
+    const declared = await this.#context.store.preview(sandboxId, port)
+    const tokenHash = declared?.tokenHash ?? sandbox.previewTokenHash
+    const url = this.#urlOf({ sandboxId, port })
+    return { url, hostname: this.hostname(sandboxId, port), ...defined({ tokenHash }) }
+  }
+
   /** `<sandbox_id>-p<port>.<preview domain>` */
   hostname(sandboxId: string, port: number): string {
     return `${sandboxId}-p${port}.${this.#context.domain.host}`
@@ -272,7 +290,11 @@ export class Previews {
     }
   }
 
-  #urlOf({ sandboxId, port, customHostname }: PreviewDeclaration): string {
+  #urlOf({
+    sandboxId,
+    port,
+    customHostname,
+  }: Pick<PreviewDeclaration, 'sandboxId' | 'port' | 'customHostname'>): string {
     const { tls, urlPort } = this.#context.domain
     const host = customHostname ?? this.hostname(sandboxId, port)
     return `${tls ? 'https' : 'http'}://${host}${urlPort === undefined ? '' : `:${urlPort}`}`

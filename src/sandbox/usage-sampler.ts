@@ -25,6 +25,8 @@ export interface UsageSamplerOptions {
   log: Log
 }
 
+type SampleListener = (sandboxId: string, sample: UsageSample) => void
+
 interface Series {
   /** Six numbers a sample, the oldest first: hundreds of sandboxes have 240 samples each. NaN is an unknown size. */
   values: number[]
@@ -46,6 +48,7 @@ const columns = 6
  */
 export class UsageSampler {
   readonly #options: UsageSamplerOptions
+  readonly #listeners = new Map<string, Set<SampleListener>>()
   readonly #series = new Map<string, Series>()
   #timer: NodeJS.Timeout | undefined
 
@@ -88,6 +91,16 @@ export class UsageSampler {
       })
     }
     return samples
+  }
+
+  /** Calls the listener with each new sample of a sandbox, until the returned function is called. */
+  subscribe(sandboxId: string, listener: SampleListener): () => void {
+    const listeners = this.#listeners.get(sandboxId) ?? new Set()
+    this.#listeners.set(sandboxId, listeners.add(listener))
+    return () => {
+      listeners.delete(listener)
+      if (listeners.size === 0 && this.#listeners.get(sandboxId) === listeners) this.#listeners.delete(sandboxId)
+    }
   }
 
   /** The usage of a sandbox now, with processor time since the last sample. Undefined while it does not run. */
@@ -160,6 +173,9 @@ export class UsageSampler {
       const { memoryBytes, diskBytes = Number.NaN, networkReceivedBytes, networkSentBytes } = usage
       series.values.push(atMs, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes)
       if (series.values.length > samplesMax * columns) series.values.splice(0, columns)
+      const { cpuUs: _cpuUs, processCount: _processCount, ...used } = usage
+      const sample = { at: new Date(atMs), cpuPercent, ...used }
+      for (const listener of this.#listeners.get(id) ?? []) listener(id, sample)
     } catch (error) {
       // Leave a gap in the samples; calls that use the sandbox report what is wrong.
       this.#options.log.debug({ err: error, sandboxId: id }, 'the usage of a sandbox could not be measured')

@@ -13,6 +13,7 @@ import {
   startDemoModel,
 } from '../gateway/index.ts'
 import { MetadataServer } from '../metadata/index.ts'
+import { BrowserSessions } from '../http/server/browser-sessions.ts'
 import { createHttpServer } from '../http/server/server.ts'
 import { routes } from '../http/routes/index.ts'
 import { defined } from '../lib/defined.ts'
@@ -331,6 +332,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       sandboxes,
       images,
       sessions,
+      browserSessions: new BrowserSessions({ signingSecret: secret, ...defined({ publicUrl: config.publicUrl }) }),
       organisations,
       keys,
       operator,
@@ -355,6 +357,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
         region: config.region,
         workerId: hostname(),
         sdkPackage: fileURLToPath(new URL(`../../sdk/packed/atoll-sdk-${ownVersion()}.tgz`, import.meta.url)),
+        dashboardDir: fileURLToPath(new URL('../../dashboard/dist', import.meta.url)),
+        docsDir: fileURLToPath(new URL('../../dashboard/dist-docs', import.meta.url)),
         trustProxy: config.trustProxy,
         limits: { requestsPerSecond, requestBurst: requestsPerSecond * 2, ...config.limits.http },
       },

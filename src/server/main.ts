@@ -77,7 +77,7 @@ function print(text: string): void {
 function welcome(config: Config, freshKey: string | undefined): string {
   // A configured key is a secret, and this output may be kept in a log.
   const key = freshKey ?? (config.apiKey === undefined ? '<your key>' : '$ATOLL_API_KEY')
-  const lines = [`Atoll serves at ${config.ownUrl} (reference at ${config.ownUrl}/docs)`]
+  const lines = [`Atoll serves at ${config.ownUrl} (documentation at ${config.ownUrl}/docs)`]
   if (config.model === 'demo') {
     lines.push('Model: demo, a local stand-in, since no model is configured (ANTHROPIC_API_KEY or OPENAI_API_KEY).')
   } else lines.push(`Model: ${config.model}`)

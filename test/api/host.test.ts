@@ -43,3 +43,8 @@ test('host: a key reads version, capacity and checks, with times to the second',
 test('host: nobody reads it without a key', async () => {
   assert.equal((await new ApiClient(world.origin, 'no-such-key').get('/api/host')).status, 401)
 })
+
+test('host: the operator reads it with its key', async () => {
+  const { status, body } = await world.operator.get('/api/host')
+  assert.deepEqual([status, body.runtime], [200, 'runc'])
+})

@@ -14,6 +14,7 @@ import type { World } from '../support/world.ts'
 
 let ready = () => world.store.ping()
 const world: World = useWorld({
+  docs: { 'index.html': '<h1>Documentation</h1>', '404.html': '<h1>No such page</h1>' },
   limits: { bodyBytesMax: 20_000, sessionBodyBytesMax: 60_000 },
   ready: () => ready(),
 })
@@ -79,7 +80,8 @@ test('http: a broken percent escape is refused and named, in the path and in the
 
 test('http: HEAD is answered like GET, without the body, for pages and probes', async () => {
   const { api } = world
-  for (const path of ['/', '/docs', '/docs/', '/docs/scalar.js', '/openapi.json', '/healthz', '/readyz', '/metrics']) {
+  const paths = ['/', '/docs', '/docs/', '/docs/api', '/docs/api/scalar.js']
+  for (const path of [...paths, '/openapi.json', '/healthz', '/readyz', '/metrics']) {
     const [get, head] = [await api.raw('GET', path), await api.raw('HEAD', path)]
     assert.deepEqual([head.status, head.bytes.length], [200, 0], path)
     assert.deepEqual([get.status, get.headers['content-type']], [200, head.headers['content-type']], path)
@@ -260,7 +262,7 @@ test('http: the server answers its health, its metrics and its reference', async
     assert.deepEqual([passedOn.status, passedOn.body.code], [404, 'not_found'], mark)
   }
   assert.equal((await api.get('/openapi.json', open)).body.openapi, '3.1.0')
-  const page = await api.get('/docs', open)
+  const page = await api.get('/docs/api', open)
   assert.match(page.headers['content-type'] ?? '', /text\/html/)
   const policy = String(page.headers['content-security-policy'])
   assert.match(policy, /default-src 'none'; script-src 'self';/)

@@ -19,7 +19,8 @@ const naming = (operation: Operation) =>
 
 const isSigned = ({ path, id }: Operation) => id.includes('Signed') || path.endsWith('/signed')
 /** Whoever has the link of a capsule reads it. */
-const isShared = ({ path, method }: Operation) => path.startsWith('/v1/capsules/') && method === 'GET'
+const isShared = ({ path, method }: Operation) =>
+  method === 'GET' && (path.startsWith('/v1/capsules/') || path.startsWith('/docs/'))
 const isOperators = ({ path }: Operation) => /^\/api\/(?:orgs|operator)/.test(path)
 
 /** They make something under the name in their path, as each organisation may. */

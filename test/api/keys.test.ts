@@ -165,7 +165,7 @@ test("operator: its key opens organisations and no organisation's calls, and no 
   const operator = new ApiClient(world.origin, operatorKey)
   const { body: made } = await operator.post('/api/orgs', { name: 'Reef' })
   assert.equal((await operator.get(`/api/orgs/${made.id}`)).body.name, 'Reef')
-  for (const path of ['/api/sandboxes', '/api/whoami', '/api/keys', '/v1/sessions']) {
+  for (const path of ['/api/sandboxes', '/api/limits', '/api/keys', '/v1/sessions']) {
     assert.equal((await operator.get(path)).status, 401, path)
   }
   for (const client of [world.api, world.stranger]) {
@@ -173,6 +173,8 @@ test("operator: its key opens organisations and no organisation's calls, and no 
     assert.equal((await client.get(`/api/orgs/${made.id}/keys`)).status, 404)
     assert.equal((await client.post(`/api/orgs/${made.id}/keys`, {})).status, 404)
   }
+  const { body: who } = await operator.get('/api/whoami')
+  assert.deepEqual([who.isOperator, who.org_id, who.org_name, who.key.id], [true, '', null, ''])
   const { body: key } = await operator.post(`/api/orgs/${made.id}/keys`, { name: 'first' })
   const theirs = new ApiClient(world.origin, key.key)
   assert.deepEqual((await theirs.get('/api/whoami')).body.org_name, 'Reef')

@@ -319,7 +319,7 @@ test('whoami: the organisation and the key, without a secret', async () => {
   const { api, orgId, stranger } = world
   const answer = await api.get('/api/whoami')
   const { key, org_name: name, ...rest } = answer.body
-  assert.deepEqual([answer.status, rest], [200, { org_id: orgId, user_id: null, email: null }])
+  assert.deepEqual([answer.status, rest], [200, { org_id: orgId, user_id: null, email: null, isOperator: false }])
   assert.match(key.id, /^key_/)
   assert.equal(typeof name, 'string')
   assert.ok(!answer.text.includes(api.key))

@@ -20,7 +20,13 @@ const report: HostReport = {
     ...{ runningSandboxes: 0, warmSandboxes: 0 },
   },
 }
-export const world = useWorld({ host: async () => report, publicUrl: 'http://api.example.com', edge: { port: 9 } })
+const docs = { 'index.html': '<p>', '404.html': '<p>', 'use/api.html': '<p>' }
+export const world = useWorld({
+  host: async () => report,
+  publicUrl: 'http://api.example.com',
+  edge: { port: 9 },
+  docs,
+})
 
 /** A server of the sandboxes. */
 export const listener = createServer((_request, response) => void response.end('hello\n'))
@@ -152,6 +158,8 @@ export function bodyOf({ id, body }: Operation, made: Made): Buffer | string | u
 }
 
 const sandbox = `/api/sandboxes/${ids.sandbox}`
+/** The key of the example. */
+const shownKey = 'atoll_3f9a1c7e…'
 const readable = { user_id: 'ada', scope: 'read' }
 
 /** For each parameter of a path, how there comes to be what it names. */
@@ -266,6 +274,7 @@ export async function prepared(operation: Operation): Promise<Made> {
   const own = isOperators ? { id: world.orgId, key: world.api.key } : await makeOrganisation(world.store)
   const key = /^\/api\/(?:orgs|operator)/.test(operation.path) ? operatorKey : own.key
   const made = new Made(new ApiClient(world.origin, key), own.id)
+  made.ids.set(shownKey, own.key)
   if (operation.statuses.includes(501)) return made
   for (const { name, in: where } of operation.parameters) {
     if (where === 'path') await makers[name]?.(made, operation)

@@ -129,7 +129,8 @@ function validatorAt(path: string[]): ValidateFunction {
 
 const templates = Object.keys(document.paths).map((path) => ({
   path,
-  pattern: new RegExp(`^${path.replaceAll(/\{\w+\}/g, '[^/]+')}$`),
+  // A page of the documentation may lie in folders.
+  pattern: new RegExp(`^${path.replace('{page}', '.*').replaceAll(/\{\w+\}/g, '[^/]+')}$`),
   parameters: path.split('{').length - 1,
 }))
 

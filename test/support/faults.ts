@@ -89,7 +89,7 @@ export class Request<Result> {
   }
 
   async send(idempotency: Idempotency): Promise<Answer & { body: Result }> {
-    const request = { orgId: this.orgId, key: this.key, caller: { apiKey: 'secret' }, hash: 'hash' }
+    const request = { orgId: this.orgId, key: this.key, caller: { credential: 'secret' }, hash: 'hash' }
     const answer = await idempotency.once(request, {
       ...this.#ids,
       run: async (creation) => ({ statusCode: 201, body: await this.#work(creation) }),

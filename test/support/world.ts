@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { Audit } from '../../src/organisation/audit/index.ts'
 import { noPrices, UsageReports } from '../../src/organisation/usage/index.ts'
 import { noTargets, readTargets, Webhooks } from '../../src/webhook/index.ts'
@@ -13,11 +13,12 @@ import {
 } from '../../src/organisation/index.ts'
 import { organisationParts } from '../../src/server/organisation-parts.ts'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { after, before, type TestContext } from 'node:test'
 import { LogStreams } from '../../src/events/index.ts'
 import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { createMcp } from '../../src/server/mcp.ts'
+import { BrowserSessions } from '../../src/http/server/browser-sessions.ts'
 import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { routes } from '../../src/http/routes/index.ts'
 import { defined } from '../../src/lib/defined.ts'
@@ -45,6 +46,9 @@ import { makeLogLines, type LogLine, makeOrganisation, makeSandboxService, previ
 /** Of the operator of each world. */
 export const operatorKey = 'atoll_op_of-the-tests-000000'
 
+/** Of each world. */
+export const signingSecret = 'the signing secret of this world'
+
 export { previewHost } from './sandbox-service.ts'
 
 export interface WorldOptions {
@@ -65,6 +69,10 @@ export interface WorldOptions {
   host?: () => Promise<HostReport>
   /** The key that the operator has chosen. */
   apiKey?: string
+  /** Files of the built dashboard by their path in its folder. Default: it is not built. */
+  dashboard?: Record<string, string>
+  /** The same of the built documentation. */
+  docs?: Record<string, string>
   /** Serves as behind a proxy with TLS at this port. */
   edge?: { port: number; probeAfterMs?: number }
 }
@@ -167,13 +175,17 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     assertDiskTakesData: () => assertDiskTakesData(machines),
     limits: { ...defaultImageLimits, ...options.imageLimits },
     definitions: options.definitions ?? new Map(),
-    signingSecret: 'the signing secret of this world',
+    signingSecret,
     sandboxLimits: { ...defaultSandboxLimits, ...options.sandboxLimits },
     operatorOrgId: async () => owner.id,
     log,
   })
   await images.start()
   const { publicUrl, trustProxy = false } = options
+  const dashboardDir = join(dataDir, 'dashboard')
+  await writeFiles(dashboardDir, options.dashboard)
+  const docsDir = join(dataDir, 'docs')
+  await writeFiles(docsDir, options.docs)
   const operator = new Operator(store.organisations)
   const webhooks = new Webhooks({
     ...{ store: store.webhooks, bus, log, eventTypes: logEventTypes },
@@ -197,6 +209,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       sandboxes,
       images,
       sessions,
+      browserSessions: new BrowserSessions({ signingSecret, ...(publicUrl === undefined ? {} : { publicUrl }) }),
       organisations,
       webhooks,
       secrets,
@@ -213,7 +226,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
         bus,
         previewHost,
         trustProxy,
-        signingSecret: 'the signing secret of this world',
+        signingSecret,
         log,
         ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
         ...(options.edge === undefined ? {} : { edge: options.edge }),
@@ -226,6 +239,8 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
         region: 'local',
         workerId: 'worker-1',
         sdkPackage: join(dataDir, 'atoll-sdk-1.2.3.tgz'),
+        dashboardDir,
+        docsDir,
         trustProxy,
         limits: httpLimits,
       },
@@ -306,4 +321,11 @@ export function useWorld(options?: WorldOptions, setUp?: () => Promise<void>): W
 export function restoring<Target extends object>(t: TestContext, target: Target, ...names: (keyof Target)[]): void {
   const originals = names.map((name) => [name, target[name]])
   t.after(() => void Object.assign(target, Object.fromEntries(originals)))
+}
+
+async function writeFiles(folder: string, files: Readonly<Record<string, string>> = {}): Promise<void> {
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(dirname(join(folder, name)), { recursive: true })
+    await writeFile(join(folder, name), text)
+  }
 }

@@ -4,45 +4,18 @@ import { promisify } from 'node:util'
 import { gunzip } from 'node:zlib'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import { pagePolicy } from '../../lib/html.ts'
 import { defined } from '../../lib/defined.ts'
-import { landingPage } from '../server/landing-page.ts'
+import { docsAnswer } from '../server/docs-pages.ts'
 import { referencePage, referencePolicy, referenceScript } from '../server/reference-page.ts'
-import { type Route, routesOf } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 
 const route = routesOf('Operations', 'any')
-const html = 'text/html; charset=utf-8'
-const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
-const addresses = z
-  .object({
-    name: z.literal('atoll').describe('Name of the service'),
-    version: z.string().describe('Version of the server'),
-    docs: z.string().describe('Path of the reference page'),
-    openapi: z.string().describe('Path of this reference as OpenAPI'),
-  })
-  .meta({ examples: [{ name: 'atoll', version: '0.1.0', docs: '/docs', openapi: '/openapi.json' }] })
+const pageAnswers = {
+  200: { description: 'The page', content: 'text/html', example: '<!doctype html>…' },
+  304: { description: 'Not modified' },
+}
 
 export const docsRoutes = [
-  route('GET', '/', {
-    id: 'getIndex',
-    lenient: true,
-    summary: 'Where to go from here',
-    description: 'To a browser it is a page.',
-    auth: 'none',
-    answers: { 200: { description: 'Addresses', body: addresses } },
-    async handle({ openapi, request, deps }) {
-      const version = typeof openapi.info['version'] === 'string' ? openapi.info['version'] : ''
-      if ((request.headers.accept ?? '').includes('text/html')) {
-        const origin = deps.config.publicUrl ?? `${request.protocol}://${request.host}`
-        const headers = { ...pageHeaders, vary: 'accept' }
-        return { statusCode: 200, body: landingPage(version, origin), headers }
-      }
-      return {
-        statusCode: 200,
-        body: { name: 'atoll', version, docs: '/docs', openapi: '/openapi.json' },
-      }
-    },
-  }),
   route('GET', '/openapi.json', {
     id: 'getOpenApi',
     summary: 'This reference as OpenAPI 3.1',
@@ -57,8 +30,45 @@ export const docsRoutes = [
     },
     answer: async ({ openapi }) => openapi,
   }),
-  reference('/docs', 'getReference'),
-  reference('/docs/', 'getReferenceFolder'),
+  route('GET', '/docs', {
+    id: 'getDocs',
+    lenient: true,
+    summary: 'The documentation as pages',
+    auth: 'none',
+    answers: pageAnswers,
+    errors: ['not_found'],
+    handle: async ({ request, deps }) =>
+      await docsAnswer(deps.config.docsDir, { path: '/docs', headers: request.headers }),
+  }),
+  route('GET', '/docs/*', {
+    id: 'getDocsPage',
+    lenient: true,
+    summary: 'A page of the documentation, or a file that the pages load',
+    description:
+      '`page` is the path of a file in `docs/` without `.md`. A browser gets a page also where there is none.',
+    auth: 'none',
+    answers: { ...pageAnswers, 308: { description: 'The page is at another address' } },
+    errors: ['not_found'],
+    async handle({ params, request, deps }) {
+      const { '*': page = '' } = params as Record<string, string>
+      return await docsAnswer(deps.config.docsDir, { path: `/docs/${page}`, headers: request.headers })
+    },
+  }),
+  route('GET', '/docs/api', {
+    id: 'getReference',
+    lenient: true,
+    summary: 'This reference as a page',
+    auth: 'none',
+    answers: { 200: { description: 'The page', content: 'text/html', example: '<!doctype html>…' } },
+    async handle() {
+      const headers = {
+        'content-type': 'text/html; charset=utf-8',
+        'content-security-policy': referencePolicy,
+        'x-content-type-options': 'nosniff',
+      }
+      return { statusCode: 200, body: referencePage, headers }
+    },
+  }),
   route('GET', '/sdk.tgz', {
     id: 'getSdk',
     summary: 'The package of the SDK for this version of the server',
@@ -82,7 +92,7 @@ export const docsRoutes = [
       return { statusCode: 200, body, headers }
     },
   }),
-  route('GET', '/docs/scalar.js', {
+  route('GET', '/docs/api/scalar.js', {
     id: 'getReferenceScript',
     lenient: true,
     summary: 'The script of the reference page',
@@ -110,17 +120,3 @@ export const docsRoutes = [
     },
   }),
 ]
-
-function reference(path: string, id: string): Route {
-  return route('GET', path, {
-    id,
-    lenient: true,
-    summary: 'This reference as a page',
-    auth: 'none',
-    answers: { 200: { description: 'The page', content: 'text/html', example: '<!doctype html>…' } },
-    async handle() {
-      const headers = { ...pageHeaders, 'content-security-policy': referencePolicy }
-      return { statusCode: 200, body: referencePage, headers }
-    },
-  })
-}

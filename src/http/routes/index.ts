@@ -2,6 +2,7 @@ import { auditHeadRoute, auditRoutes } from './audit.ts'
 import { cacheRoutes } from './caches.ts'
 import { checkpointRoutes } from './checkpoints.ts'
 import { contextRoutes } from './contexts.ts'
+import { dashboardRoutes } from './dashboard.ts'
 import { docsRoutes } from './docs.ts'
 import { egressRoutes } from './egress.ts'
 import { eventRoutes } from './events.ts'
@@ -74,6 +75,7 @@ export const routes: readonly Route[] = [
   ...mcpRoutes,
   ...operationRoutes,
   ...whoamiRoutes,
+  ...dashboardRoutes,
   ...docsRoutes,
   ...notImplementedRoutes,
 ]

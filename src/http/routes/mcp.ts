@@ -12,6 +12,9 @@ const query = z.object({
   tools: z.string().optional().describe('Names of tools, beginnings with a star, `default` or `all`'),
 })
 
+/** Its tools send the key to the API, and a page of the dashboard needs none of them. */
+const takesCookie = false
+
 const notAllowed = {
   405: {
     description: 'Always',
@@ -24,6 +27,7 @@ const notAllowed = {
 export const mcpRoutes = [
   route('POST', '/mcp', {
     id: 'callMcp',
+    takesCookie,
     // Its tools call the API, which writes each call.
     audited: false,
     summary: 'Call tools by the Model Context Protocol',
@@ -42,12 +46,14 @@ export const mcpRoutes = [
   }),
   route('GET', '/mcp', {
     id: 'openMcpStream',
+    takesCookie,
     summary: 'Model Context Protocol: there is no stream to take up',
     answers: notAllowed,
     handle: (call) => serve(call),
   }),
   route('DELETE', '/mcp', {
     id: 'endMcpSession',
+    takesCookie,
     audited: false,
     summary: 'Model Context Protocol: there is no session to end',
     answers: notAllowed,
@@ -70,7 +76,7 @@ async function serve(
   const { method } = request
   const asked = new Request('http://atoll.internal/mcp', { method, headers, signal: gone.signal })
   const answer = await deps.mcp(asked, {
-    apiKey: request.caller?.apiKey ?? '',
+    apiKey: request.caller?.credential ?? '',
     body,
     origin: apiOrigin(deps.config, request),
     ...defined({ tools }),

@@ -51,6 +51,7 @@ export const operationRoutes = [
   }),
   route('GET', '/api/host', {
     id: 'getHost',
+    auth: 'key_or_operator',
     summary: 'The machine of the server: what it has, and whether it is fit',
     description:
       'Its checks are those of `npm run doctor` that are harmless beside a running server. They are kept for ten minutes; one that ' +

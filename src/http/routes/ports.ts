@@ -1,7 +1,7 @@
 import { METHODS } from 'node:http'
 import { ServiceError } from '../../errors.ts'
 import { wantsUpgrade } from '../server/exec-socket.ts'
-import { portPathOf } from '../server/port-path.ts'
+import { portOf, portPathOf } from '../server/port-path.ts'
 import { openTunnel } from '../server/port-tunnel.ts'
 import { routesOf, wakingErrors } from '../server/route.ts'
 
@@ -14,6 +14,8 @@ const neverProxied = new Set(['CONNECT', 'TRACE'])
 export const portRoutes = [
   route('GET', '/api/sandboxes/:id/ports/:port/proxy/:path', {
     id: 'fetchPort',
+    // What a tenant serves there must act for nobody who follows a link to it.
+    takesCookie: false,
     audited: true,
     summary: 'Ask a server in the sandbox (any method)',
     description:
@@ -53,9 +55,3 @@ export const portRoutes = [
     upgrade: async (call) => openTunnel(call, portOf(call.params.port)),
   }),
 ]
-
-function portOf(text: string): number {
-  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0
-  if (port >= 1 && port <= 65_535) return port
-  throw new ServiceError('invalid_request', 'port: must be a number from 1 to 65535', { details: { field: 'port' } })
-}

@@ -3,9 +3,10 @@ import { ServiceError } from '../../errors.ts'
 import type { Preview } from '../../sandbox/index.ts'
 import { previews as wire } from '../../protocol/http/index.ts'
 import type { HttpDeps } from '../server/config.ts'
+import { portOf } from '../server/port-path.ts'
 import { noContent, routesOf } from '../server/route.ts'
 import { previewAuthOf } from './sandboxes.ts'
-import { seconds } from '../server/time.ts'
+import { milliseconds, seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
 const route = routesOf('Previews', 'preview')
@@ -58,6 +59,21 @@ export const previewRoutes = [
       if (!/^\d{1,5}$/.test(params.port)) throw new ServiceError('invalid_request', 'port: must be a number')
       await deps.sandboxes.previews.delete(orgId, params.id, Number(params.port))
       return noContent
+    },
+  }),
+  route('POST', '/api/sandboxes/:id/preview/:port/visit', {
+    id: 'visitPreview',
+    summary: 'Make a URL that opens a preview in a browser',
+    description:
+      'Of a preview with a token it has one of its own, for a minute and this host name. A browser that opens it has a cookie of the host for 12 hours, also in a frame of the ' +
+      'page that has asked, and the URL without that token. The preview need not be declared, and the sandbox is not woken.',
+    answers: { 200: { description: 'The URL', body: wire.visit } },
+    errors: ['sandbox_stopped'],
+    async answer({ orgId, params, deps }) {
+      const { url, hostname, tokenHash } = await deps.sandboxes.previews.address(orgId, params.id, portOf(params.port))
+      if (tokenHash === undefined) return { url: `${url}/`, expiresAt: null }
+      const { token, expiresAt } = deps.preview.visit({ hostname, tokenHash })
+      return { url: `${url}/?token=${token}`, expiresAt: milliseconds(expiresAt) }
     },
   }),
   route('POST', '/api/sandboxes/:id/preview/rotate', {

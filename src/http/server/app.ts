@@ -8,6 +8,7 @@ import { ServiceError } from '../../errors.ts'
 import { acting } from '../../events/index.ts'
 import { actingOf, Authentication, type Caller } from './auth.ts'
 import { registerBodies } from './bodies.ts'
+import type { Dashboard } from './dashboard.ts'
 import { headerBytesMax, type HttpDeps, type HttpLimits } from './config.ts'
 import { asServiceError, brokenEscape, errorAnswer } from './errors.ts'
 import { hashOf, Idempotency } from './idempotency.ts'
@@ -22,6 +23,7 @@ import { withinReach } from './reach.ts'
 import { assertRoute } from './scopes.ts'
 import { taken } from './taken.ts'
 import type { OpenApi } from './openapi.ts'
+import { assertOwnScript } from './own-scripts.ts'
 import { portPathOf, routedUrl } from './port-path.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import { sessionText } from './session-view.ts'
@@ -41,6 +43,7 @@ export interface AppOptions {
   streams: Streams
   metrics: Metrics
   openapi: OpenApi
+  dashboard: Dashboard | undefined
   routes: readonly Route[]
   /** Makes the Node server around Fastify's listener. */
   createServer(listener: RequestListener): Server
@@ -104,7 +107,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     reply.headers(openToBrowsers)
     if (request.method === 'OPTIONS' && !isOptionsOfPort(request)) {
       await reply.code(204).headers(preflightOf(request)).send()
-    } else assertWholeEscapes(request)
+    } else {
+      assertWholeEscapes(request)
+      assertOwnScript(request)
+    }
   })
   app.addHook('onResponse', async (request, reply) => {
     const seconds = reply.elapsedTime / 1000
@@ -123,6 +129,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.setErrorHandler((error, request, reply) => sendError(options, error, request, reply))
   app.setNotFoundHandler(async (request, reply) => {
     authentication.limitAddress(request)
+    const page = await options.dashboard?.answer(request)
+    if (page !== undefined) return sendAnswer(page, reply, limits)
     await sendError(
       options,
       new ServiceError('not_found', `${request.method} ${pathOf(request)} does not exist`),
@@ -199,14 +207,15 @@ function countLive(calls: LiveCalls, caller: Caller, { raw, ws }: FastifyRequest
 
 /** Fastify has validated params, query and body with the schemas of the route. */
 function callOf(
-  { deps, limits, streams, metrics, openapi }: AppOptions,
+  { deps, limits, streams, metrics, openapi, dashboard }: AppOptions,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Call {
   const orgId = request.caller?.organisation.id ?? ''
   const { query, body } = request
   const params = request.params as Record<string, string>
-  return { orgId, params, query, body, creation: undefined, request, reply, deps, limits, streams, metrics, openapi }
+  const server = { deps, limits, streams, metrics, openapi, dashboard }
+  return { orgId, params, query, body, creation: undefined, request, reply, ...server }
 }
 
 /** Runs work of a call with ids for names, within what the key reaches, and with an entry in the audit before it. */
@@ -322,9 +331,13 @@ function pathOf(request: FastifyRequest): string {
 
 const capsuleTokens = new RegExp(`(?<=v1(?:/|%2f)capsules(?:/|%2f))[^/]+|${capsuleTokenPrefix}[A-Za-z0-9_%-]+`, 'gi')
 
-/** The API has no cookies, so any page may call it with a key that it has. */
+/**
+ * Any page may call the API with a key that it has, and none by the cookie of a browser: there is no `Access-Control-Allow-Credentials`. Nobody guesses
+ * the type of an answer: it has what tenants have written, in the origin of the dashboard.
+ */
 const openToBrowsers = {
   'access-control-allow-origin': '*',
+  'x-content-type-options': 'nosniff',
   'access-control-expose-headers': `X-Next-Cursor, X-Error-Code, ${ignoredHeader}, Retry-After, Content-Range, Content-Length, Content-Disposition`,
 }
 const preflight = {

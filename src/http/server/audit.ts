@@ -86,6 +86,20 @@ export async function auditCall(audit: Audit, route: Route, call: Call): Promise
   return (error) => audit.note(...entries.map((entry) => ({ ...entry, ts: new Date(), status: statusOfError(error) })))
 }
 
+/** Writes that a browser begins or ends a session of a key. Throws when the audit cannot be written. */
+export async function auditSession(
+  audit: Audit,
+  operation: 'signIn' | 'signOut',
+  request: FastifyRequest,
+  caller: Caller,
+): Promise<void> {
+  // The call needs no key. From here on it is that of the key's holder.
+  request.caller = caller
+  const route = { id: operation, path: '' }
+  const about = { orgId: caller.organisation.id, params: {}, query: {}, body: undefined }
+  await audit.record(...acting(actingOf(caller), () => entriesOf(route, request, about, null)))
+}
+
 /** A call that a known key was not allowed, for its scope or its end. */
 export function auditRefusal(
   audit: Audit,

@@ -8,10 +8,15 @@ import type { KeyReach } from '../../lib/key-reach.ts'
 import { sha256 } from '../../lib/secret.ts'
 import { TokenBuckets } from '../../lib/token-bucket.ts'
 import type { SessionService } from '../../session/index.ts'
+import type { BrowserSessions } from './browser-sessions.ts'
 import { HeldRefusals } from './held-refusals.ts'
 import type { Route } from './route.ts'
 
 const keyLengthMax = 512
+/** Parameters in which a request may show a key or a token. */
+const keyParameters = ['api_key', 'token'] as const
+const unknownKey = 'the API key is not known'
+const endedSession = 'the session of this browser has ended, or its key has: sign in again'
 /** A bucket of an organisation holds its requests of so many seconds. */
 const burstSeconds = 2
 
@@ -40,11 +45,12 @@ export interface Caller {
   key?: KnownKey
   /** What the key may do; absent: all. */
   scopes?: readonly Scope[]
+  /** The end of the key, or of the browser's session that stands for it. */
   keyExpiresAt?: Date
   /** Of a key with a name prefix. */
   reach?: KeyReach
-  /** The key, or the token of a session, as sent. It must not be kept or logged. */
-  apiKey: string
+  /** The key or the token of a session as sent; of a browser's session its `credential`. It must not be kept or logged. */
+  credential: string
   /** Present for a token: its session, and its end. */
   sessionId?: string
   expiresAt?: Date
@@ -55,6 +61,17 @@ interface AuthenticationDeps {
   keys: Pick<Keys, 'cached' | 'find' | 'touch'>
   operator: Pick<Operator, 'owns'>
   sessions: Pick<SessionService, 'access'>
+  browserSessions: Pick<BrowserSessions, 'find' | 'assertOwnPage'>
+}
+
+type Way = Pick<Route, 'auth' | 'token' | 'takesCookie'>
+
+/** A key that a request has sent, or that its cookie stands for. */
+interface Shown {
+  keyHash: string
+  credential: string
+  /** Of a cookie. */
+  endsAt?: Date
 }
 
 /** Who acts in a request: a signed URL has no owner. */
@@ -67,6 +84,33 @@ export function actingOf(caller: Caller | undefined): Acting {
       ? { type: 'key' as const, ...defined({ id: keyId }) }
       : { type: 'token' as const, id: sessionId }
   return { actor, cause: 'request', orgId: organisation.id }
+}
+
+/** The caller that has a key. Undefined for an unknown or expired key. */
+export async function callerOf(
+  {
+    operator,
+    keys,
+    organisations,
+  }: Pick<AuthenticationDeps, 'operator' | 'organisations'> & { keys: Pick<Keys, 'cached' | 'find'> },
+  shown: Shown,
+): Promise<Caller | undefined> {
+  if (operator.owns(shown.keyHash)) return operatorBy(shown)
+  const key = keys.cached(shown.keyHash) ?? (await keys.find(shown.keyHash))
+  return key && holderOf(key, organisations, shown)
+}
+
+function operatorBy({ credential, endsAt }: Shown): Caller {
+  return { organisation: { id: '' }, credential, isOperator: true, ...defined({ keyExpiresAt: endsAt }) }
+}
+
+function holderOf(key: KnownKey, organisations: Pick<Organisations, 'find'>, { credential, endsAt }: Shown): Caller {
+  const organisation = organisations.find(key.orgId) ?? { id: key.orgId }
+  const reach = key.namePrefix === undefined ? undefined : { namePrefix: key.namePrefix, keyId: key.id }
+  const [keyExpiresAt] = [key.expiresAt, endsAt]
+    .flatMap((end) => end ?? [])
+    .toSorted((one, other) => Number(one) - Number(other))
+  return { organisation, credential, key, keyId: key.id, ...defined({ scopes: key.scopes, keyExpiresAt, reach }) }
 }
 
 /** Finds the caller of a request and applies the rate limit: per known key or token, else per remote address. */
@@ -84,7 +128,7 @@ export class Authentication {
   }
 
   /** Throws `unauthorized`, `forbidden`, `organisation_suspended` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
-  async admit(request: FastifyRequest, route: Pick<Route, 'auth' | 'token'>): Promise<Caller | undefined> {
+  async admit(request: FastifyRequest, route: Way): Promise<Caller | undefined> {
     try {
       return await this.#admit(request, route)
     } catch (error) {
@@ -93,10 +137,8 @@ export class Authentication {
     }
   }
 
-  async #admit(
-    request: FastifyRequest,
-    { auth, token: use }: Pick<Route, 'auth' | 'token'>,
-  ): Promise<Caller | undefined> {
+  async #admit(request: FastifyRequest, route: Way): Promise<Caller | undefined> {
+    const { auth, token: use } = route
     if (auth === 'probe') return undefined
     if (auth === 'none' || auth === 'signed') {
       this.limitAddress(request)
@@ -105,41 +147,49 @@ export class Authentication {
     const apiKey = sentKey(request, auth === 'key_or_query')
     const token = apiKey === undefined && use !== undefined ? inQuery(request, 'token') : undefined
     if (token !== undefined && use !== undefined) return await this.#admitToken(request, token, use)
-    if (apiKey === undefined || apiKey.length > keyLengthMax) {
-      this.limitAddress(request)
-      throw new ServiceError(
-        'unauthorized',
-        apiKey === undefined ? 'an API key is required' : 'the API key is not known',
-      )
-    }
-    const keyHash = sha256(apiKey)
+    const shown = apiKey === undefined ? this.#browserSession(request, route) : this.#sent(request, apiKey)
     if (auth === 'operator' || auth === 'key_or_operator') {
-      const operator = this.#admitOperator(keyHash, apiKey)
+      const operator = this.#admitOperator(shown)
       if (operator !== undefined) return operator
     }
-    const key = this.#deps.keys.cached(keyHash) ?? (await this.#lookUp(keyHash, request))
-    this.#limitKey(`key:${keyHash}`, key.orgId)
+    const key = this.#deps.keys.cached(shown.keyHash) ?? (await this.#lookUp(shown, request))
+    this.#limitKey(`key:${shown.keyHash}`, key.orgId)
     if (auth === 'operator') throw new ServiceError('forbidden', 'this call is of the operator: send the operator key')
     const { organisations, keys } = this.#deps
     organisations.assertActive(key.orgId)
     keys.touch(key.id)
-    const organisation = organisations.find(key.orgId) ?? { id: key.orgId }
-    const reach = key.namePrefix === undefined ? undefined : { namePrefix: key.namePrefix, keyId: key.id }
-    return {
-      organisation,
-      apiKey,
-      key,
-      keyId: key.id,
-      ...defined({ scopes: key.scopes, keyExpiresAt: key.expiresAt, reach }),
-    }
+    return holderOf(key, organisations, shown)
   }
 
-  #admitOperator(keyHash: string, apiKey: string): Caller | undefined {
-    if (this.#deps.operator.owns(keyHash)) {
-      this.#limit(`operator:${keyHash}`)
-      return { organisation: { id: '' }, apiKey, isOperator: true }
+  #sent(request: FastifyRequest, apiKey: string): Shown {
+    if (apiKey.length > keyLengthMax) this.#refuse(request, unknownKey)
+    return { keyHash: sha256(apiKey), credential: apiKey }
+  }
+
+  /** The key that the cookie of a browser stands for, where nothing else is shown. */
+  #browserSession(request: FastifyRequest, { takesCookie = true }: Way): Shown {
+    const isAlone = keyParameters.every((name) => inQuery(request, name) === undefined)
+    const session = takesCookie && isAlone ? this.#deps.browserSessions.find(request) : undefined
+    if (session === undefined) this.#refuse(request, 'an API key is required')
+    if (session === 'ended') this.#refuse(request, endedSession)
+    try {
+      this.#deps.browserSessions.assertOwnPage(request)
+    } catch (error) {
+      this.limitAddress(request)
+      throw error
     }
-    return undefined
+    return session
+  }
+
+  #refuse(request: FastifyRequest, message: string): never {
+    this.limitAddress(request)
+    throw new ServiceError('unauthorized', message)
+  }
+
+  #admitOperator(shown: Shown): Caller | undefined {
+    if (!this.#deps.operator.owns(shown.keyHash)) return undefined
+    this.#limit(`operator:${shown.keyHash}`)
+    return operatorBy(shown)
   }
 
   limitAddress(request: FastifyRequest): void {
@@ -158,7 +208,7 @@ export class Authentication {
       const { orgId, expiresAt } = await this.#deps.sessions.access(token, sessionId, use)
       this.#limitOrganisation(orgId)
       this.#deps.organisations.assertActive(orgId)
-      return { organisation: { id: orgId }, apiKey: token, sessionId, expiresAt }
+      return { organisation: { id: orgId }, credential: token, sessionId, expiresAt }
     } catch (error) {
       if (isServiceError(error, 'unauthorized')) this.limitAddress(request)
       throw error
@@ -189,10 +239,10 @@ export class Authentication {
   }
 
   /** Limits the address first, so that guessing keys does not load the store. */
-  async #lookUp(keyHash: string, request: FastifyRequest): Promise<KnownKey> {
+  async #lookUp({ keyHash, endsAt }: Shown, request: FastifyRequest): Promise<KnownKey> {
     this.limitAddress(request)
     const key = await this.#deps.keys.find(keyHash)
-    if (key === undefined) throw new ServiceError('unauthorized', 'the API key is not known')
+    if (key === undefined) throw new ServiceError('unauthorized', endsAt === undefined ? unknownKey : endedSession)
     return key
   }
 }

@@ -11,6 +11,7 @@ import type { ComputePrices, UsageReports } from '../../organisation/usage/index
 import type { Secrets } from '../../secret/index.ts'
 import type { Webhooks } from '../../webhook/index.ts'
 import type { SessionService } from '../../session/index.ts'
+import type { BrowserSessions } from './browser-sessions.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 
 /** Bounds the request line and the headers together. */
@@ -59,6 +60,10 @@ export interface HttpConfig {
   workerId: string
   /** File of the SDK's package; its name has the version. */
   sdkPackage: string
+  /** Folder of the built dashboard. Without an `index.html` there is none. */
+  dashboardDir: string
+  /** Folder of the built documentation. Without a `404.html` there is none. */
+  docsDir: string
   /** Proxies whose `X-Forwarded-*` headers are believed: addresses or CIDR blocks, or all. Default none. */
   trustProxy?: boolean | string[]
   limits?: Partial<HttpLimits>
@@ -68,6 +73,7 @@ export interface HttpDeps {
   sandboxes: SandboxService
   images: ImageService
   sessions: SessionService
+  browserSessions: BrowserSessions
   organisations: Organisations
   keys: Keys
   operator: Operator
@@ -133,6 +139,8 @@ export interface PreviewPort {
    * on this machine or a trusted one. Throws `rate_limited`: the proxy's clients choose the names.
    */
   mayHaveCertificate(hostname: string, peer: string): Promise<boolean>
+  /** A token that lets whoever has it open a preview at this host name within a minute. `tokenHash`: of the token that the preview demands. */
+  visit(preview: { hostname: string; tokenHash: string }): { token: string; expiresAt: Date }
   handle(request: IncomingMessage, response: ServerResponse): void
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
   /**

@@ -27,7 +27,7 @@ export interface IdempotentRequest {
   orgId: string
   /** The header `Idempotency-Key`. */
   key: string
-  caller: Pick<Caller, 'apiKey' | 'sessionId' | 'isOperator'>
+  caller: Pick<Caller, 'credential' | 'sessionId' | 'isOperator'>
   /** See `hashOf`. */
   hash: string
 }
@@ -66,7 +66,8 @@ const hashedAtOnceBytes = 1024 * 1024
  *
  * Answers may hold tokens that are shown once and derive from the seed, so both are sealed with the caller's key. A session too large to
  * be kept is read again for the replay. A session's token is renewed, so it cannot seal, but it opens no endpoint that shows a token. So
- * keys that come with it are separate for each session, and sealed with the session's id.
+ * keys that come with it are separate for each session, and sealed with the session's id. The cookie of a browser seals with what all sessions of its
+ * key have in common, so that a repeat after the next sign-in is one.
  */
 export class Idempotency {
   readonly #port: IdempotencyPort
@@ -100,7 +101,7 @@ export class Idempotency {
   }
 
   async #run({ orgId, caller, hash: plain }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
-    const secret = caller.sessionId ?? caller.apiKey
+    const secret = caller.sessionId ?? caller.credential
     const sealing = createHash('sha256').update(`atoll idempotency\n${key}\n${secret}`).digest()
     // A body may hold a secret that is easy to guess, and the hash is stored.
     const hash = createHmac('sha256', sealing).update(plain).digest('hex')

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { ids } from '../../protocol/http/examples.ts'
-import { common, files } from '../../protocol/http/index.ts'
+import { common, files, metrics } from '../../protocol/http/index.ts'
 import { streamEventSchema } from '../../protocol/stream-events.ts'
 import { isSessionPath } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
@@ -29,20 +29,23 @@ Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine
 \`{"error": {"type": "…", "code": "machine_code", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are
 \`invalid_request\`; calls that OpenComputer's SDK makes take them and name them in the header \`X-Atoll-Ignored\`, but not inside of objects that have
 \`additionalProperties: false\`. Empty parameters other than \`user_id\` are absent ones. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
-answer again; one that says "not now" (404, 409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
+answer again; one that says "not now" (404, 409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.
+
+In place of a key a browser may have the cookie of \`POST /api/dashboard/sign-in\`, which counts for pages of the server alone.`
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
 export function openApi(routes: readonly Route[], version: string): OpenApi {
   const components: Components = { schemas: {}, responses: {}, parameters: {} }
   const paths: Record<string, SchemaObject> = {}
   for (const route of routes) {
-    const path = route.path.replaceAll(/:(\w+)/g, '{$1}')
+    const path = namedPath(route).replaceAll(/:(\w+)/g, '{$1}')
     const item = (paths[path] ??= {})
     item[route.method.toLowerCase()] = operation(route, components)
   }
   // The lines of event streams have these schemas; no answer has them.
   jsonSchema(streamEventSchema, 'output', components)
   jsonSchema(files.fileChange, 'output', components)
+  jsonSchema(metrics.followedSample, 'output', components)
   return {
     openapi: '3.1.0',
     info: { title: 'Atoll', version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
@@ -113,6 +116,7 @@ const pathParameters: Record<string, [description: string, example: string]> = {
   ptyId: ['Id of the terminal', ids.terminal],
   port: ['Port in the sandbox', '3000'],
   path: ['Path and query for the server in the sandbox', 'hello.txt'],
+  page: ['Path of the page, with slashes', 'use/api'],
   pid: ['Number of the process in the sandbox', '42'],
   sessionId: ['Id or name of the session', ids.session],
   messageId: ['Id of the message', ids.message],
@@ -130,6 +134,11 @@ const pathParameters: Record<string, [description: string, example: string]> = {
   snapshot: ['Name of the snapshot', 'monday'],
 }
 
+/** The rest of an address is a parameter too; only pages have one. */
+function namedPath({ path }: Route): string {
+  return path.replace(/\*$/, ':page')
+}
+
 const idempotencyKey = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -138,7 +147,7 @@ const idempotencyKey = {
 }
 
 function parameters(route: Route, components: Components): Json {
-  const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => {
+  const inPath = [...namedPath(route).matchAll(/:(\w+)/g)].map(([, name = '']): Json => {
     const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
     const [what, example] = pathParameters[name] ?? []
     return shared(components, 'parameters', name, { ...parameter, ...defined({ description: what, example }) })

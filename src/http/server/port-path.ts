@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { ServiceError } from '../../errors.ts'
 
 const proxied = /^(?:https?:\/\/[^/?#]*)?(\/api\/sandboxes\/[^/?#]+\/ports\/[^/?#]+\/proxy)(?![^/?#])(.*)$/s
 
@@ -25,4 +26,11 @@ export function routedUrl(request: IncomingMessage): string {
 /** Path and query for the server in the sandbox; undefined for all other requests. */
 export function portPathOf(request: IncomingMessage): string | undefined {
   return paths.get(request)
+}
+
+/** The port in a path. Throws `invalid_request`. */
+export function portOf(text: string): number {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0
+  if (port >= 1 && port <= 65_535) return port
+  throw new ServiceError('invalid_request', 'port: must be a number from 1 to 65535', { details: { field: 'port' } })
 }

@@ -30,7 +30,7 @@ export const referencePage = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>Atoll API</title></head>
 <body><div id="api-reference" data-url="/openapi.json" data-configuration='${JSON.stringify(configuration)}'></div>
-<script src="/docs/scalar.js"></script></body></html>
+<script src="/docs/api/scalar.js"></script></body></html>
 `
 
 /** Loading takes a second. */

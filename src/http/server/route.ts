@@ -8,6 +8,7 @@ import { common } from '../../protocol/http/index.ts'
 import type { Page } from '../../sandbox/index.ts'
 import type { AccessUse } from '../../session/index.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
+import type { Dashboard } from './dashboard.ts'
 import type { Metrics } from './metrics.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Streams } from './streams.ts'
@@ -42,6 +43,8 @@ export interface Route {
   naming?: 'made' | 'kept'
   /** Shows or changes what the whole organisation has: no key with a name prefix reaches it. */
   ofAll?: boolean
+  /** Default: a route that takes a key takes the cookie of a browser that stands for one (`browser-sessions.ts`). */
+  takesCookie?: boolean
   /** Without a key, `?token=` of the session in the path opens the route for this use. */
   token?: AccessUse
   /**
@@ -124,6 +127,8 @@ export interface Call<Params = Record<string, string>, Query = unknown, Body = u
   streams: Streams
   metrics: Metrics
   openapi: OpenApi
+  /** Undefined when it has not been built. */
+  dashboard: Dashboard | undefined
 }
 
 type PathParams<Path extends string> = Path extends `${string}:${infer Name}/${infer Rest}`

@@ -10,6 +10,7 @@ import { ServiceError } from '../../errors.ts'
 import { linger } from '../../lib/linger.ts'
 import { singleFlight } from '../../lib/async/single-flight.ts'
 import { createApp } from './app.ts'
+import { type Dashboard, readDashboard } from './dashboard.ts'
 import { defaultHttpLimits, headerBytesMax, type HttpDeps } from './config.ts'
 import { errorAnswer } from './errors.ts'
 import { createMetrics } from './metrics.ts'
@@ -54,6 +55,7 @@ export async function createHttpServer(deps: HttpDeps, routes: readonly Route[])
     streams,
     metrics,
     openapi: await committedOpenApi(),
+    dashboard: await dashboardOf(deps),
     routes,
     upgrades,
     createServer(listener) {
@@ -93,6 +95,16 @@ export async function createHttpServer(deps: HttpDeps, routes: readonly Route[])
       clearTimeout(timer)
       await app.close()
     },
+  }
+}
+
+/** The API does not depend on its page. */
+async function dashboardOf({ config, log }: HttpDeps): Promise<Dashboard | undefined> {
+  try {
+    return await readDashboard(config.dashboardDir, config.previewUrl)
+  } catch (error) {
+    log.warn({ err: error }, 'the dashboard cannot be served; npm run setup builds it anew')
+    return undefined
   }
 }
 

@@ -39,10 +39,12 @@ export function sessionBody(view: SessionView): z.output<typeof wire.session> {
   const { id, name, status, activity, sandboxId, userId, userEmail, userName, title, framework, artifacts } = session
   const { pausedFor: reason, archivedFor: archivedReason, forkedFrom } = session
   const { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens } = session
+  const { harness, model, maxTokens, maxCostUsd, checkpoints } = session.agentConfig
   const tokens = { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens }
   return {
     ...{ id, status, activity, sandboxId, previewUrl },
     ...defined({ reason, archivedReason, forkedFrom }),
+    agent: { harness, model, ...defined({ maxTokens, maxCostUsd, checkpoints }) },
     project: { title, framework, artifacts },
     messages: messages.map(messageBody),
     events: events.map(eventBody),

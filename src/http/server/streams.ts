@@ -84,7 +84,7 @@ export function eventStreamCaps(call: Opened, sessionId: string): StreamCap[] {
   const { limits, orgId, request } = call
   const { caller } = request
   // An API key has no cap of its own: its organisation has.
-  const token = caller?.sessionId === undefined ? undefined : sha256(caller.apiKey)
+  const token = caller?.sessionId === undefined ? undefined : sha256(caller.credential)
   return [
     ...(token === undefined
       ? []

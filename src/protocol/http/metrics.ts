@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import { at } from './examples.ts'
-import { secondTime } from './common.ts'
+import { at, ids } from './examples.ts'
+import { milliTime, secondTime } from './common.ts'
 
 const count = z.int().min(0)
 
@@ -60,6 +60,40 @@ export const metrics = z
           processCount: 3,
         },
         samples: [shown],
+      },
+    ],
+  })
+
+/** Sandboxes of one stream. */
+const followedMax = 200
+
+export const followQuery = z.object({
+  api_key: z.string().optional().describe('The API key, for clients that cannot set headers'),
+  sandbox: z
+    .array(z.string().min(1).max(128))
+    .min(1)
+    .max(followedMax)
+    .meta({ description: 'Id of a sandbox. Repeated, all of them', examples: [[ids.sandbox]] }),
+})
+
+/** A line of the stream. */
+export const followedSample = z
+  .object({
+    sandboxId: z.string().describe('The sandbox'),
+    at: milliTime.describe('When it was measured'),
+    cpuPercent: sample.cpuPercent,
+    memoryBytes: sample.memoryBytes,
+    memoryLimitBytes: count.describe('Memory that it may use, in bytes'),
+  })
+  .meta({
+    id: 'MetricsSample',
+    examples: [
+      {
+        sandboxId: ids.sandbox,
+        at: at.millisecond,
+        cpuPercent: 12.5,
+        memoryBytes: 52_428_800,
+        memoryLimitBytes: 1_073_741_824,
       },
     ],
   })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { at, ids, previewHost, showExample } from './examples.ts'
-import { port, secondTime } from './common.ts'
+import { milliTime, port, secondTime } from './common.ts'
 
 /** The SDK sends `{}` for an absent value. */
 export const authConfig = z.strictObject({
@@ -66,3 +66,13 @@ export const rotated = z
     scheme: z.literal('bearer').describe('The token is sent as `Authorization: Bearer`'),
   })
   .meta({ id: 'RotatedToken', examples: [{ previewAuthToken: 'atoll_…', scheme: 'bearer' }] })
+
+export const visit = z
+  .object({
+    url: z.string().describe('Where a browser opens the preview'),
+    expiresAt: milliTime.nullable().describe('Until when it may be opened; `null` when the preview demands no token'),
+  })
+  .meta({
+    id: 'PreviewVisit',
+    examples: [{ url: `https://${previewHost}/?token=pvt_visit_…`, expiresAt: at.millisecond }],
+  })

@@ -226,6 +226,7 @@ export const shownSession = {
   activity: 'starting',
   sandboxId: ids.sandbox,
   previewUrl: `https://${previewHost}`,
+  agent: { harness: 'pi', model: 'anthropic/claude-sonnet-4-5' },
   project: { title: 'Build a page that shows the time', framework: '', artifacts: [] },
   messages: [
     {
@@ -264,6 +265,15 @@ export const session = z
     forkedFrom: z.string().optional().describe('Id of the session that it goes on from'),
     sandboxId: z.string().describe('The sandbox of its agent'),
     previewUrl: z.string().describe('Address under which port 3000 of its sandbox answers'),
+    agent: z
+      .object({
+        harness: z.string().describe('`pi`, `claude` or `acp:<command>`'),
+        model: z.string().describe('The model that it asks'),
+        maxTokens: z.int().optional().describe('Most tokens of the session'),
+        maxCostUsd: z.number().optional().describe('Most US dollars of the session'),
+        checkpoints: z.enum(['turn', 'disk', 'none']).optional().describe('What is kept after each turn'),
+      })
+      .describe('How it works, and what it may cost; a limit that is left out is none'),
     project: z
       .object({
         title: z.string().describe('A title made from the prompt'),

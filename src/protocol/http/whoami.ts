@@ -5,7 +5,7 @@ import { ids } from './examples.ts'
 
 export const whoami = z
   .object({
-    org_id: z.string().describe('Id of the organisation of the key'),
+    org_id: z.string().describe('Id of the organisation of the key; empty for the operator'),
     org_name: z.string().nullable().describe('Its name'),
     user_id: z.null().describe('Keys are of organisations alone'),
     email: z.null().describe('Keys are of organisations alone'),
@@ -17,7 +17,8 @@ export const whoami = z
         namePrefix: z.string().nullable().describe('Names of what it sees and makes begin so'),
         expiresAt: milliTime.nullable().describe('When it ends'),
       })
-      .describe('The key'),
+      .describe('The key; of the operator, which has no record, the fields are empty'),
+    isOperator: z.boolean().describe('Whether it is the key of the operator, which acts for no organisation'),
   })
   .meta({
     id: 'Whoami',
@@ -28,6 +29,7 @@ export const whoami = z
         user_id: null,
         email: null,
         key: { id: ids.key, name: 'default', scopes: null, namePrefix: null, expiresAt: null },
+        isOperator: false,
       },
     ],
   })
