@@ -32,7 +32,7 @@ for argument in "$@"; do
 done
 
 cd "$ATOLL_ROOT"
-for part in steps images cargo packages debian-suite node-modules rust base-image scratch-image agent sdk criu egress; do
+for part in steps images cargo packages debian-suite node-modules rust base-image scratch-image agent sdk dashboard criu egress; do
   # shellcheck source=/dev/null
   source "$ATOLL_ROOT/scripts/setup/$part.sh"
 done
@@ -54,6 +54,7 @@ step 'Base image' install_base_image
 step 'Empty image' install_scratch_image
 step 'Agent' install_agent
 step 'SDK' install_sdk
+step 'Dashboard' install_dashboard
 step 'CRIU' install_criu
 step 'Egress proxy' install_egress
 finish_steps

@@ -25,7 +25,7 @@ find_cargo "$rust_minimum" || true
 
 # Suites are named after folders below test/; the tests of check, rust and unit live elsewhere, and runc is the larger part of
 # test/conformance. A lane runs its suites in order, and all lanes take about as long.
-lanes=('rust unit service check' 'store fuzz agent api hostile conformance' 'runc' 'e2e')
+lanes=('rust unit service check' 'store fuzz agent api hostile conformance' 'runc browser' 'e2e')
 read -ra all_suites <<<"${lanes[*]}"
 suites=("$@")
 [ ${#suites[@]} != 0 ] || suites=("${all_suites[@]}")
@@ -121,7 +121,7 @@ run_suites() {
     case $suite in
       check) run_check ;;
       rust) run_rust ;;
-      unit) run_node unit 1 'src/**/*.test.ts' 'sdk/src/**/*.test.ts' 'scripts/**/*.test.mjs' 'scripts/**/*.test.ts' ;;
+      unit) run_node unit 1 'src/**/*.test.ts' 'dashboard/{docs,src}/**/*.test.ts' 'sdk/src/**/*.test.ts' 'scripts/**/*.test.mjs' 'scripts/**/*.test.ts' ;;
       # Each server has a data directory, a subnet and ports of its own.
       e2e) run_node e2e 2 'test/e2e/**/*.test.ts' ;;
       runc) run_node runc 1 'test/conformance/runc-*.test.ts' ;;

@@ -1,6 +1,6 @@
 # Steps of setup: numbering, progress, and the log that is shown when one fails.
 
-step_count=11
+step_count=12
 step_number=0
 setup_started=$SECONDS
 step_log=$(mktemp /tmp/atoll-setup.XXXXXX)

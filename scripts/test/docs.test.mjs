@@ -83,11 +83,14 @@ test('docs: pages and headings that sources name exist', () => {
   )
 })
 
-const files = globSync('{src,sdk/src,guest,hostd,egress,sys,json,test,scripts,deploy,docs,images,bin,.ci}/**/*', {
-  cwd: root,
-  exclude: ['**/node_modules', '**/target'],
-  withFileTypes: true,
-}).map((entry) => `/${relative(root, join(entry.parentPath, entry.name))}${entry.isDirectory() ? '/' : ''}`)
+const files = globSync(
+  '{src,sdk/src,dashboard/{src,docs},guest,hostd,egress,sys,json,test,scripts,deploy,docs,images,bin,.ci}/**/*',
+  {
+    cwd: root,
+    exclude: ['**/node_modules', '**/target'],
+    withFileTypes: true,
+  },
+).map((entry) => `/${relative(root, join(entry.parentPath, entry.name))}${entry.isDirectory() ? '/' : ''}`)
 
 // A generated file is not in every tree.
 if (!files.includes('/sdk/src/api.ts')) files.push('/sdk/src/api.ts')

@@ -1,0 +1,40 @@
+import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { defined, oneOf, textOf } from '../../lib/search.ts'
+import { shellRoute } from '../../shell/root.tsx'
+import { auditSearchOf } from '../records/routes.tsx'
+
+const organisationTabs = ['keys', 'audit'] as const
+
+export const routes = [
+  createRoute({
+    getParentRoute: () => shellRoute,
+    path: '/keys',
+    /** `key`: the one whose details are open. */
+    validateSearch: (search: Record<string, unknown>) => defined({ key: textOf(search['key']) }),
+    component: lazyRouteComponent(() => import('./keys/keys.tsx'), 'KeysPage'),
+  }),
+  createRoute({
+    getParentRoute: () => shellRoute,
+    path: '/organisations',
+    /** `tab`: the audit of the operator, whose search stands beside it. */
+    validateSearch: (search: Record<string, unknown>) => ({
+      ...defined({ tab: oneOf(['audit'] as const, search['tab']) }),
+      ...auditSearchOf(search),
+    }),
+    component: lazyRouteComponent(() => import('./organisations/organisations.tsx'), 'OrganisationsPage'),
+  }),
+  createRoute({
+    getParentRoute: () => shellRoute,
+    path: '/organisations/$id',
+    validateSearch: (search: Record<string, unknown>) => ({
+      ...defined({ tab: oneOf(organisationTabs, search['tab']), key: textOf(search['key']) }),
+      ...auditSearchOf(search),
+    }),
+    component: lazyRouteComponent(() => import('./organisations/organisation.tsx'), 'OrganisationPage'),
+  }),
+  createRoute({
+    getParentRoute: () => shellRoute,
+    path: '/host',
+    component: lazyRouteComponent(() => import('./host/host.tsx'), 'HostPage'),
+  }),
+] as const
