@@ -175,14 +175,17 @@ export class Screen {
       this.#options.onLeave()
       return false
     }
-    // The browser pastes, by the event of which `open` listens.
+    // The browser pastes and copies by events, which work at any address; here the key is only kept from programs.
     if (shiftKey && code === 'KeyV') return false
-    if (code === 'KeyC' && (shiftKey || this.#terminal.hasSelection())) {
+    if (code !== 'KeyC') return true
+    if (shiftKey) {
+      // It means something else to browsers.
       event.preventDefault()
       void this.copy()
-      if (!shiftKey) this.#terminal.clearSelection()
       return false
     }
-    return true
+    if (!this.#terminal.hasSelection()) return true
+    setTimeout(() => this.#terminal.clearSelection(), 0)
+    return false
   }
 }
