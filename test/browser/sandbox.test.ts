@@ -11,10 +11,13 @@ const server = await AtollServer.startForFile()
 const browser = await launchBrowser()
 after(() => browser.close())
 
+const floodBytes = 20_000_000
+
 const screenOf = async (page: Page) => await page.locator('.xterm-rows').innerText()
 const shows = async (page: Page, text: string) => await eventually(async () => (await screenOf(page)).includes(text))
 /** The shell prints what the line it was given does not hold. */
 const sum = async (page: Page, left: number, right: number) => {
+  await page.locator('[data-terminal=attached]').waitFor()
   await page.locator('.xterm-helper-textarea').focus()
   await page.keyboard.type(`echo sum-$((${left}+${right}))\n`)
   await shows(page, `sum-${left + right}`)
@@ -113,5 +116,34 @@ test('dashboard: a file is edited and saved, not over what another has written m
     .waitFor()
   assert.equal(await sh(server, id, 'cat /workspace/plain.txt'), 'written by another')
   assert.doesNotMatch(await page.title(), /^xss/)
+  visitor.assertNoFaults()
+})
+
+test('dashboard: a terminal that is flooded stays usable, and keeps a bounded part of it', async () => {
+  const id = await create('flooded')
+  await using visitor = await Visitor.of(browser, server)
+  const page = await visitor.signIn(`/sandboxes/${id}?tab=terminal`)
+  await page.getByRole('button', { name: 'Open a terminal' }).click()
+  await page.locator('.xterm-rows').waitFor()
+  await sum(page, 1, 2)
+  await page.keyboard.type(`head -c ${floodBytes} /dev/zero | tr '\\0' x | fold -w 200; echo flood-is-$((40+2))\n`)
+  await shows(page, 'flood-is-42')
+  await sum(page, 70, 7)
+  const session = await visitor.context.newCDPSession(page)
+  await session.send('Performance.enable')
+  const { metrics } = await session.send('Performance.getMetrics')
+  const heap = metrics.find(({ name }) => name === 'JSHeapUsedSize')?.value ?? Infinity
+  assert.ok(heap < 300 * 2 ** 20, `${heap} bytes`)
+  visitor.assertNoFaults()
+})
+
+test('dashboard: a folder of 20 000 files is listed, and its rows are not all in the page', async () => {
+  const id = await create('many-files')
+  await sh(server, id, 'mkdir /workspace/many && cd /workspace/many && seq -f "file-%05g" 20000 | xargs touch')
+  await using visitor = await Visitor.of(browser, server)
+  const page = await visitor.signIn(`/sandboxes/${id}?tab=files`)
+  await page.getByRole('treeitem', { name: /many/ }).click()
+  await page.getByRole('treeitem', { name: /file-00001/ }).waitFor()
+  assert.ok((await page.getByRole('treeitem').count()) < 200)
   visitor.assertNoFaults()
 })

@@ -89,9 +89,9 @@ test('dashboard: three variants run side by side, and one is kept', async () => 
   for (const [index, box] of (await messages.all()).entries()) await box.fill(turnOf(index + 7))
   await page.getByRole('button', { name: /^Start/ }).click()
   const cards = page.getByRole('article')
-  const seen = ['page 7', 'page 8', 'page 9']
-  for (const [index, text] of seen.entries()) {
-    await cards.nth(index).frameLocator('iframe').locator('h1').filter({ hasText: text }).waitFor({ timeout: 90_000 })
+  for (const text of ['page 7', 'page 8', 'page 9']) {
+    const page = cards.filter({ hasText: `echo ${text} ` }).frameLocator('iframe')
+    await page.locator('h1').filter({ hasText: text }).waitFor({ timeout: 60_000 })
   }
   assert.equal(await cards.count(), 3)
   await cards.nth(1).getByRole('button', { name: 'Keep this one' }).click()

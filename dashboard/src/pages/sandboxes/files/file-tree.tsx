@@ -54,6 +54,7 @@ export function FileTree(props: FileTreeProps): ReactNode {
     if (activeIndex !== -1) virtualizer.scrollToIndex(activeIndex, { align: 'auto' })
     // Only when another becomes active, not when rows come or go.
   }, [activeKey])
+  const items = virtualizer.getVirtualItems()
   const rowOf = (event: DragEvent): EntryRow | undefined => {
     const element = event.target instanceof Element ? event.target.closest<HTMLElement>('[data-index]') : null
     const row = rows[Number(element?.dataset['index'] ?? -1)]
@@ -75,14 +76,14 @@ export function FileTree(props: FileTreeProps): ReactNode {
       // A tree without an item is none.
       role={rows.some(({ type }) => type === 'entry') ? 'tree' : 'region'}
       aria-label={label}
-      aria-activedescendant={activeIndex === -1 ? undefined : `${id}-${activeIndex}`}
+      aria-activedescendant={items.some(({ index }) => index === activeIndex) ? `${id}-${activeIndex}` : undefined}
       tabIndex={0}
       className={cx('group/tree min-h-0 flex-1 overflow-auto -outline-offset-2', activeIndex !== -1 && 'outline-none')}
       onKeyDown={(event: KeyboardEvent) => event.target === event.currentTarget && onKeyDown(event)}
       {...drop}
     >
       <div role="presentation" className="relative" style={{ height: virtualizer.getTotalSize() }}>
-        {virtualizer.getVirtualItems().map(({ index, start }) => {
+        {items.map(({ index, start }) => {
           const row = rows[index]
           if (row === undefined) return null
           const place = { height: rowHeightPx, transform: `translateY(${start}px)`, paddingLeft: indentOf(row.depth) }

@@ -48,6 +48,7 @@ const keptPauseMs = 150
 /** A sandbox keeps 1 MiB of output. With this much or more some may have been dropped before, so places in it are not known. */
 const keptBytesSure = 512 * 1024
 const inputBytes = 64 * 1024
+const earlyBytesMax = 4 * 1024
 /** Of `unavailable` in `closed` of a terminal's connection. */
 const sleepReason = /put to sleep/
 
@@ -67,6 +68,9 @@ export class TerminalConnection {
   #keptTimer: ReturnType<typeof setTimeout> | undefined
   #sentSize: TerminalSize | undefined
   #isResizing = false
+  /** Typed while it was being connected. */
+  #early: Uint8Array[] = []
+  #earlyBytes = 0
   #proceed: () => void = () => undefined
 
   constructor(options: ConnectionOptions) {
@@ -75,11 +79,19 @@ export class TerminalConnection {
     void this.#run()
   }
 
-  /** Types, if it is attached: what is typed into a broken connection is lost. */
+  /** Types. What is typed while it is being connected waits for that; what is typed into a broken connection is lost. */
   type(input: string | Uint8Array): void {
-    if (!this.#isIn('attached')) return
-    if (this.#keptBytes !== undefined && typeof input === 'string' && isAnswer(input)) return
+    const isAttached = this.#isIn('attached')
+    if (!isAttached && !this.#isIn('connecting') && !this.#isIn('waking')) return
+    if (typeof input === 'string' && isAnswer(input) && (!isAttached || this.#keptBytes !== undefined)) return
     const bytes = typeof input === 'string' ? new TextEncoder().encode(input) : input
+    if (isAttached) return this.#send(bytes)
+    if (this.#earlyBytes + bytes.length > earlyBytesMax) return
+    this.#earlyBytes += bytes.length
+    this.#early.push(bytes)
+  }
+
+  #send(bytes: Uint8Array): void {
     for (let start = 0; start < bytes.length; start += inputBytes) {
       this.#terminal?.write(bytes.subarray(start, start + inputBytes)).catch(() => undefined)
     }
@@ -139,6 +151,7 @@ export class TerminalConnection {
           failures = 0
           continue
         }
+        this.#takeEarly()
         this.#set({ type: 'broken', reason: reasonOf(error) })
         await this.#pause(Math.min(pauseMaxMs, firstPauseMs * 2 ** Math.max(0, failures)))
       }
@@ -174,6 +187,7 @@ export class TerminalConnection {
       this.#set({ type: 'attached' })
       this.#sentSize = undefined
       this.resize()
+      for (const bytes of this.#takeEarly()) this.#send(bytes)
     }
     const options = { offset: this.#offset, signal, reconnects: false, onOpen: opened }
     const terminal = sandbox.attachTerminal(terminalId, options)
@@ -225,6 +239,13 @@ export class TerminalConnection {
     await this.#options.screen.drain()
     this.#isExact = (this.#keptBytes ?? 0) < keptBytesSure
     this.#keptBytes = undefined
+  }
+
+  #takeEarly(): Uint8Array[] {
+    const early = this.#early
+    this.#early = []
+    this.#earlyBytes = 0
+    return early
   }
 
   async #resize(): Promise<void> {

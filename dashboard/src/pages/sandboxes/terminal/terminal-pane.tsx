@@ -137,6 +137,7 @@ export function TerminalPane(props: TerminalPaneProps): ReactNode {
     <div
       className={cx('absolute inset-0 flex flex-col', !isShown && 'invisible')}
       aria-hidden={!isShown || undefined}
+      data-terminal={state.type}
       onKeyDownCapture={onKey}
     >
       <div className="relative min-h-0 flex-1">

@@ -2,6 +2,7 @@ import type { Sandbox } from 'atoll-sdk'
 import { Plus } from 'lucide-react'
 import { lazy, Suspense, useEffect, useRef, useState, type ReactNode } from 'react'
 import { useMay } from '../../../account/account.tsx'
+import { useRefresh } from '../../../sandboxes/use-sandboxes.ts'
 import { Button } from '../../../ui/button.tsx'
 import { EmptyState, ErrorNote, Loading } from '../../../ui/states.tsx'
 import { CloseDialog, type ClosedTerminal } from './close-dialog.tsx'
@@ -37,6 +38,7 @@ export function Terminals({ sandboxId }: { sandboxId: string }): ReactNode {
 
 function OpenTerminals({ sandbox, name, status }: { sandbox: Sandbox; name: string; status: string }): ReactNode {
   const isAsleep = status === 'hibernated'
+  const refresh = useRefresh()
   const terminals = useTerminals(sandbox, status === 'running')
   const panes = useRef(new Map<string, TerminalPaneHandle>())
   /** Its screen gets the keys when it is seen. */
@@ -74,8 +76,17 @@ function OpenTerminals({ sandbox, name, status }: { sandbox: Sandbox; name: stri
       setBusy(undefined)
     }
   }
-  const open = () => act('open', async () => select(await terminals.open()))
-  const wake = () => act('wake', () => sandbox.terminals())
+  const open = () =>
+    act('open', async () => {
+      select(await terminals.open())
+      if (isAsleep) refresh(sandbox.id)
+    })
+  const wake = () =>
+    act('wake', async () => {
+      // It is asked for something: a key that may use terminals need not have the right to wake.
+      await sandbox.terminals()
+      refresh(sandbox.id)
+    })
   const close = ({ info, label }: TerminalTab) =>
     act('close', async () => {
       const commands = info.running && !isAsleep ? await runningCommands(sandbox, info) : undefined
