@@ -41,7 +41,7 @@ test('dashboard: a session is begun, followed as it works, seen in its preview, 
   await dialog.getByRole('button', { name: /^Start/ }).click()
   await page.waitForURL(/\/sessions\/session_/)
   const heading = page.frameLocator('iframe').first().getByRole('heading', { level: 1 })
-  await heading.filter({ hasText: /coral reefs/i }).waitFor({ timeout: 60_000 })
+  await heading.filter({ hasText: /coral reefs/i }).waitFor()
   await page.getByLabel('Message to the agent').fill('Add a section about sea turtles')
   await page.getByRole('button', { name: 'Send' }).click()
   const section = page
@@ -49,7 +49,7 @@ test('dashboard: a session is begun, followed as it works, seen in its preview, 
     .first()
     .getByText(/sea turtles/i)
     .first()
-  await section.waitFor({ timeout: 60_000 })
+  await section.waitFor()
   visitor.assertNoFaults()
 })
 
@@ -91,7 +91,7 @@ test('dashboard: three variants run side by side, and one is kept', async () => 
   const cards = page.getByRole('article')
   for (const text of ['page 7', 'page 8', 'page 9']) {
     const page = cards.filter({ hasText: `echo ${text} ` }).frameLocator('iframe')
-    await page.locator('h1').filter({ hasText: text }).waitFor({ timeout: 60_000 })
+    await page.locator('h1').filter({ hasText: text }).waitFor()
   }
   assert.equal(await cards.count(), 3)
   await cards.nth(1).getByRole('button', { name: 'Keep this one' }).click()
