@@ -90,8 +90,8 @@ test('dashboard: three variants run side by side, and one is kept', async () => 
   await page.getByRole('button', { name: /^Start/ }).click()
   const cards = page.getByRole('article')
   for (const text of ['page 7', 'page 8', 'page 9']) {
-    const page = cards.filter({ hasText: `echo ${text} ` }).frameLocator('iframe')
-    await page.locator('h1').filter({ hasText: text }).waitFor()
+    const shown = cards.filter({ hasText: `echo ${text} ` }).frameLocator('iframe')
+    await shown.locator('h1').filter({ hasText: text }).waitFor()
   }
   assert.equal(await cards.count(), 3)
   await cards.nth(1).getByRole('button', { name: 'Keep this one' }).click()
