@@ -55,18 +55,27 @@ export async function* streamOf<Data>(
         yield { sequence, data: JSON.parse(data) as Data }
       }
     } catch (error) {
-      signal?.throwIfAborted()
       failures += 1
-      // An error on an open connection is no answer of the server.
-      const asOurs = error instanceof AtollError ? error : new ConnectionError('the stream broke', { cause: error })
-      const waitMs = failures <= failuresMax ? pauseMs(asOurs, 'always', failures) : undefined
-      if (waitMs === undefined) throw asOurs
-      onBreak?.(asOurs)
-      await pause(waitMs, signal)
+      await afterBreak(error, failures, { signal, onBreak })
       continue
     }
     await pause(Math.min(reopenMs * 2 ** failures, reopenMaxMs), signal)
   }
+}
+
+/** Waits before a stream that broke is opened again. Throws the error when another connection would not help, or was tried often enough. */
+export async function afterBreak(
+  error: unknown,
+  failures: number,
+  { signal, onBreak }: Pick<StreamOptions, 'signal' | 'onBreak'>,
+): Promise<void> {
+  signal?.throwIfAborted()
+  // An error on an open connection is no answer of the server.
+  const asOurs = error instanceof AtollError ? error : new ConnectionError('the stream broke', { cause: error })
+  const waitMs = failures <= failuresMax ? pauseMs(asOurs, 'always', failures) : undefined
+  if (waitMs === undefined) throw asOurs
+  onBreak?.(asOurs)
+  await pause(waitMs, signal)
 }
 
 interface RawEvent {

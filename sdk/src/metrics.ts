@@ -1,11 +1,7 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
-import { AtollError, ConnectionError } from './errors.ts'
-import { eventsOf } from './events.ts'
-import { pause, pauseMs } from './retry.ts'
+import { type AtollError, ConnectionError } from './errors.ts'
+import { afterBreak, eventsOf } from './events.ts'
 import type { MetricsSample } from './types.ts'
-
-/** Failures in a row after which the error is thrown. A server that restarts takes seconds. */
-const failuresMax = 10
 
 export interface WatchMetricsOptions extends RequestOptions {
   /** Called when the connection stands, for the first time and again. */
@@ -20,7 +16,6 @@ export async function* samplesOf(
   sandboxIds: readonly string[],
   { onOpen, onBreak, ...options }: WatchMetricsOptions,
 ): AsyncGenerator<MetricsSample> {
-  const { signal } = options
   /** When the newest sample of each sandbox was taken. */
   const seen = new Map<string, string>()
   for (let failures = 0; ;) {
@@ -43,13 +38,8 @@ export async function* samplesOf(
       // The stream ends with the server alone.
       throw new ConnectionError('the stream ended')
     } catch (error) {
-      signal?.throwIfAborted()
       failures += 1
-      const asOurs = error instanceof AtollError ? error : new ConnectionError('the stream broke', { cause: error })
-      const waitMs = failures <= failuresMax ? pauseMs(asOurs, 'always', failures) : undefined
-      if (waitMs === undefined) throw asOurs
-      onBreak?.(asOurs)
-      await pause(waitMs, signal)
+      await afterBreak(error, failures, { signal: options.signal, onBreak })
     }
   }
 }

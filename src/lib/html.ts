@@ -14,6 +14,20 @@ export const framedPagePolicy = "default-src 'none'; style-src 'unsafe-inline'; 
 /** The same for a page that may not. */
 export const pagePolicy = `${framedPagePolicy}; frame-ancestors 'none'`
 
+/** Content security policy of a page whose scripts and calls are of its own origin, with this source of its styles. */
+export function scriptedPolicy(styles: string): string {
+  return [
+    "default-src 'none'",
+    "script-src 'self'",
+    `style-src ${styles}`,
+    "connect-src 'self'",
+    "img-src 'self' data:",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ')
+}
+
 export function escapeHtml(text: string): string {
   return text
     .replaceAll('&', '&amp;')

@@ -5,7 +5,7 @@ import { Badge, type Tone } from '../ui/badge.tsx'
 import { cx } from '../ui/cx.ts'
 import { DiffStat } from './diff-stat.tsx'
 import type { Entry } from './rows.ts'
-import { visible } from './visible.ts'
+import { visible } from '../lib/visible.ts'
 
 const words: Record<ComparedFile['change'], readonly [word: string, tone: Tone]> = {
   added: ['Added', 'good'],

@@ -1,7 +1,7 @@
 import gitdiff from 'gitdiff-parser'
 import type { Change, Hunk } from 'gitdiff-parser'
 import type { PatchFile, PatchIndex } from './patch-index.ts'
-import { visibleLine } from './visible.ts'
+import { visibleLine } from '../lib/visible.ts'
 
 /** The changes of one file, in parts that are drawn one by one. */
 export interface FilePatch {

@@ -1,8 +1,9 @@
-import { useState, type FormEvent, type ReactNode } from 'react'
+import type { ReactNode } from 'react'
 import { Button } from './button.tsx'
 import { type Commands, CommandHint } from './commands.tsx'
 import { Dialog } from './dialog.tsx'
 import { ErrorNote } from './states.tsx'
+import { useSubmit } from './use-submit.ts'
 
 interface FormDialogProps {
   title: string
@@ -37,22 +38,9 @@ export function FormDialog(props: FormDialogProps): ReactNode {
 }
 
 function Form({ action, onSubmit, onOpenChange, isReady = true, commands, children }: FormDialogProps): ReactNode {
-  const [isBusy, setBusy] = useState(false)
-  const [error, setError] = useState<unknown>()
-  const submit = async (event: FormEvent) => {
-    event.preventDefault()
-    setBusy(true)
-    setError(undefined)
-    try {
-      await onSubmit()
-    } catch (reason) {
-      setError(reason)
-    } finally {
-      setBusy(false)
-    }
-  }
+  const { submit, isBusy, error } = useSubmit(onSubmit)
   return (
-    <form onSubmit={(event) => void submit(event)} className="flex flex-col gap-4">
+    <form onSubmit={submit} className="flex flex-col gap-4">
       {children}
       {error !== undefined && <ErrorNote error={error} />}
       <div className="flex items-center justify-end gap-2">

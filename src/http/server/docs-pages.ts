@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { readdir, readFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { ServiceError } from '../../errors.ts'
-import { htmlPage, pagePolicy } from '../../lib/html.ts'
+import { htmlPage, pagePolicy, scriptedPolicy } from '../../lib/html.ts'
 import { answerWithFile, keptFile, type KeptFile, wantsPage } from './kept-files.ts'
 import type { Answer } from './route.ts'
 
@@ -12,16 +12,7 @@ const buildBytesMax = 16 * 1024 * 1024
 const cacheControl = 'no-cache'
 
 /** Everything that a page loads or calls is of its own origin, in files of its own. */
-const docsPolicy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  "connect-src 'self'",
-  "img-src 'self' data:",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ')
+const docsPolicy = scriptedPolicy("'self'")
 
 interface Pages {
   /** By path. */

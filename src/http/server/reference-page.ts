@@ -1,18 +1,10 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
+import { scriptedPolicy } from '../../lib/html.ts'
 
 // Scalar creates style elements at run time, hence 'unsafe-inline' for styles. Its scripts, and its requests, stay on this origin.
-export const referencePolicy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'unsafe-inline'",
-  "connect-src 'self'",
-  "img-src 'self' data:",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ')
+export const referencePolicy = scriptedPolicy("'unsafe-inline'")
 
 const configuration = {
   url: '/openapi.json',

@@ -1,7 +1,7 @@
 import { Link } from '@tanstack/react-router'
 import type { ListedCheckpointInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
-import { visible } from '../../diff/visible.ts'
+import { visible } from '../../lib/visible.ts'
 import { formatBytes } from '../../lib/format.ts'
 import { CopyButton } from '../../ui/copy.tsx'
 import { Facts } from '../../ui/page.tsx'

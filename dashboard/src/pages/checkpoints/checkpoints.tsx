@@ -6,7 +6,6 @@ import { GitBranch, Trash2 } from 'lucide-react'
 import { useState, type ReactNode } from 'react'
 import { useMay } from '../../account/account.tsx'
 import { client } from '../../account/client.ts'
-import { Needs } from '../../account/needs.tsx'
 import { formatCount } from '../../lib/format.ts'
 import { defined } from '../../lib/search.ts'
 import { sortingOf, sortText } from '../../lib/sorting.ts'
@@ -25,14 +24,6 @@ const route = getRouteApi('/shell/checkpoints')
 const pageRows = 500
 
 export function CheckpointsPage(): ReactNode {
-  return (
-    <Needs scope="sandbox:read" title="Checkpoints">
-      <CheckpointList />
-    </Needs>
-  )
-}
-
-function CheckpointList(): ReactNode {
   const { sandbox, owner, origin, sort, checkpoint: openId } = route.useSearch()
   const navigate = route.useNavigate()
   const mayWrite = useMay()('sandbox:write')

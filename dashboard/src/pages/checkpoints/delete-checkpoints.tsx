@@ -1,7 +1,7 @@
 import { useQueryClient } from '@tanstack/react-query'
 import type { ListedCheckpointInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
-import { visible } from '../../diff/visible.ts'
+import { visible } from '../../lib/visible.ts'
 import { CodeLine } from '../../ui/copy.tsx'
 import { Confirm } from '../../ui/dialog.tsx'
 import { deleteCheckpoints, refreshCheckpoints } from './checkpoint.ts'

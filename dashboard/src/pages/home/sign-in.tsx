@@ -1,12 +1,13 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { UnauthorizedError } from 'atoll-sdk'
-import { useState, type FormEvent, type ReactNode } from 'react'
+import { useState, type ReactNode } from 'react'
 import { signIn } from '../../account/account.tsx'
 import mark from '../../atoll.svg'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
 import { reasonOf } from '../../ui/states.tsx'
+import { useSubmit } from '../../ui/use-submit.ts'
 
 /** Changes a key for a cookie. The page forgets the key at once. */
 export function SignIn(): ReactNode {
@@ -14,22 +15,11 @@ export function SignIn(): ReactNode {
   const navigate = useNavigate()
   const queries = useQueryClient()
   const [key, setKey] = useState('')
-  const [error, setError] = useState<unknown>()
-  const [isBusy, setBusy] = useState(false)
-  const submit = async (event: FormEvent) => {
-    event.preventDefault()
-    setBusy(true)
-    setError(undefined)
-    try {
-      await signIn(key.trim())
-      queries.clear()
-      await navigate({ href: to, replace: true })
-    } catch (reason) {
-      setError(reason)
-    } finally {
-      setBusy(false)
-    }
-  }
+  const { submit, isBusy, error } = useSubmit(async () => {
+    await signIn(key.trim())
+    queries.clear()
+    await navigate({ href: to, replace: true })
+  })
   const refusal =
     error === undefined
       ? undefined
@@ -43,7 +33,7 @@ export function SignIn(): ReactNode {
         <h1 className="text-2xl font-semibold">Sign in to Atoll</h1>
         <p className="mt-1 text-soft">Cloud sandboxes and agent sessions on {location.host}.</p>
       </div>
-      <form onSubmit={(event) => void submit(event)} className="flex flex-col gap-4">
+      <form onSubmit={submit} className="flex flex-col gap-4">
         <TextField
           label="API key"
           name="key"

@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react'
-import { visible } from '../../diff/visible.ts'
+import { visible } from '../../lib/visible.ts'
 import { formatBytes } from '../../lib/format.ts'
 import { Badge, StateBadge } from '../../ui/badge.tsx'
 import type { Column } from '../../ui/data-table.tsx'

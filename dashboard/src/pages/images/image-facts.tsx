@@ -1,6 +1,6 @@
 import type { ImageInfo, ImageManifest } from 'atoll-sdk'
 import type { ReactNode } from 'react'
-import { visible } from '../../diff/visible.ts'
+import { visible } from '../../lib/visible.ts'
 import { formatBytes } from '../../lib/format.ts'
 import { CopyButton } from '../../ui/copy.tsx'
 import { Facts } from '../../ui/page.tsx'

@@ -3,8 +3,7 @@ import { getRouteApi } from '@tanstack/react-router'
 import { type ImageInfo, NotFoundError, type TemplateInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
 import { client } from '../../account/client.ts'
-import { Needs } from '../../account/needs.tsx'
-import { visible } from '../../diff/visible.ts'
+import { visible } from '../../lib/visible.ts'
 import { Badge, StateBadge } from '../../ui/badge.tsx'
 import { Page, Panel } from '../../ui/page.tsx'
 import { ErrorNote, Loading } from '../../ui/states.tsx'
@@ -39,11 +38,7 @@ function imageQuery(nameOrId: string) {
 
 export function ImagePage(): ReactNode {
   const { image } = route.useParams()
-  return (
-    <Needs scope="image" title="Image">
-      {image === installedImage ? <InstalledImage /> : <NamedImage key={image} nameOrId={image} />}
-    </Needs>
-  )
+  return image === installedImage ? <InstalledImage /> : <NamedImage key={image} nameOrId={image} />
 }
 
 function NamedImage({ nameOrId }: { nameOrId: string }): ReactNode {

@@ -3,7 +3,6 @@ import { getRouteApi, Link } from '@tanstack/react-router'
 import { Hammer } from 'lucide-react'
 import type { ReactNode } from 'react'
 import { useAccount } from '../../account/account.tsx'
-import { Needs } from '../../account/needs.tsx'
 import { defined, textOf } from '../../lib/search.ts'
 import { sortingOf, sortText } from '../../lib/sorting.ts'
 import { Button } from '../../ui/button.tsx'
@@ -20,14 +19,6 @@ import { RegistriesDialog } from './registries-dialog.tsx'
 const route = getRouteApi('/shell/images')
 
 export function ImagesPage(): ReactNode {
-  return (
-    <Needs scope="image" title="Images">
-      <ImageList />
-    </Needs>
-  )
-}
-
-function ImageList(): ReactNode {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const account = useAccount()

@@ -1,7 +1,7 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import type { RegistryInfo } from 'atoll-sdk'
 import { Trash2 } from 'lucide-react'
-import { useState, type FormEvent, type ReactNode } from 'react'
+import { useState, type ReactNode } from 'react'
 import { client } from '../../account/client.ts'
 import { Button, IconButton } from '../../ui/button.tsx'
 import { CommandHint, quoted } from '../../ui/commands.tsx'
@@ -9,6 +9,7 @@ import { Confirm, Dialog } from '../../ui/dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
 import { ErrorNote, Loading } from '../../ui/states.tsx'
 import { TimeAgo } from '../../ui/time.tsx'
+import { useSubmit } from '../../ui/use-submit.ts'
 
 /** One for each registry that the operator allows, so there are few. */
 const queryKey = ['images', 'registries']
@@ -70,24 +71,13 @@ function LoginForm(): ReactNode {
   const [host, setHost] = useState('')
   const [username, setUsername] = useState('')
   const [password, setPassword] = useState('')
-  const [isBusy, setBusy] = useState(false)
-  const [error, setError] = useState<unknown>()
-  const submit = async (event: FormEvent) => {
-    event.preventDefault()
-    setBusy(true)
-    setError(undefined)
-    try {
-      await client.registries.login(host.trim(), { username, password })
-      for (const clear of [setHost, setUsername, setPassword]) clear('')
-      await queries.invalidateQueries({ queryKey })
-    } catch (reason) {
-      setError(reason)
-    } finally {
-      setBusy(false)
-    }
-  }
+  const { submit, isBusy, error } = useSubmit(async () => {
+    await client.registries.login(host.trim(), { username, password })
+    for (const clear of [setHost, setUsername, setPassword]) clear('')
+    await queries.invalidateQueries({ queryKey })
+  })
   return (
-    <form onSubmit={(event) => void submit(event)} className="flex flex-col gap-3">
+    <form onSubmit={submit} className="flex flex-col gap-3">
       <TextField
         label="Registry"
         required

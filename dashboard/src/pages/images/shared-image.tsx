@@ -1,6 +1,6 @@
 import type { TemplateInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
-import { visible } from '../../diff/visible.ts'
+import { visible } from '../../lib/visible.ts'
 import { StateBadge } from '../../ui/badge.tsx'
 import { CommandHint, quoted } from '../../ui/commands.tsx'
 import { JsonText } from '../../ui/json-text.tsx'

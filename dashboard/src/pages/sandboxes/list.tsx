@@ -4,11 +4,11 @@ import { Plus } from 'lucide-react'
 import { useDeferredValue, useMemo, useState, type ReactNode } from 'react'
 import type { RowSelectionState } from '@tanstack/react-table'
 import { useMay } from '../../account/account.tsx'
-import { Needs } from '../../account/needs.tsx'
 import { formatCount } from '../../lib/format.ts'
 import { nameOf } from '../../sandboxes/sandbox.ts'
 import { useFollowUsage } from '../../sandboxes/usage.ts'
 import { useCollection, useSandboxes } from '../../sandboxes/use-sandboxes.ts'
+import { sortingOf, sortText } from '../../lib/sorting.ts'
 import { Button } from '../../ui/button.tsx'
 import { DataTable } from '../../ui/data-table.tsx'
 import { Page } from '../../ui/page.tsx'
@@ -17,20 +17,12 @@ import { BulkBar } from './bulk-bar.tsx'
 import { columnsOf } from './columns.tsx'
 import { CreateSandbox } from './create-sandbox.tsx'
 import { ListFilter } from './list-filter.tsx'
-import { type ListSearch, sortingOf, sortOf } from './search.ts'
+import type { ListSearch } from './search.ts'
 
 const route = getRouteApi('/shell/sandboxes')
 
 /** All sandboxes of the organisation, live. */
 export function SandboxList(): ReactNode {
-  return (
-    <Needs scope="sandbox:read" title="Sandboxes">
-      <List />
-    </Needs>
-  )
-}
-
-function List(): ReactNode {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const may = useMay()
@@ -72,7 +64,7 @@ function List(): ReactNode {
           rowId={({ sandboxID }) => sandboxID}
           onOpen={({ sandboxID }) => void navigate({ to: '/sandboxes/$sandboxId', params: { sandboxId: sandboxID } })}
           sorting={sortingOf(search.sort)}
-          onSort={(sorting) => change({ sort: sortOf(sorting) })}
+          onSort={(sorting) => change({ sort: sortText(sorting) })}
           onView={(inView) =>
             followUsage(inView.flatMap(({ status, sandboxID }) => (status === 'running' ? [sandboxID] : [])))
           }

@@ -3,7 +3,6 @@ import { getRouteApi, Link } from '@tanstack/react-router'
 import { NotFoundError, type SandboxInfo } from 'atoll-sdk'
 import { lazy, Suspense, useEffect, type ReactNode } from 'react'
 import { useMay } from '../../account/account.tsx'
-import { Needs } from '../../account/needs.tsx'
 import { nameOf, readSandbox, sandboxKey } from '../../sandboxes/sandbox.ts'
 import { StateBadge } from '../../ui/badge.tsx'
 import { CopyButton } from '../../ui/copy.tsx'
@@ -33,11 +32,7 @@ const filling: ReadonlySet<SandboxTab> = new Set(['terminal', 'files', 'processe
 /** One sandbox, by its id or name. */
 export function SandboxPage(): ReactNode {
   const { sandboxId } = route.useParams()
-  return (
-    <Needs scope="sandbox:read" title="Sandbox">
-      <Read key={sandboxId} idOrName={sandboxId} />
-    </Needs>
-  )
+  return <Read key={sandboxId} idOrName={sandboxId} />
 }
 
 function Read({ idOrName }: { idOrName: string }): ReactNode {

@@ -1,5 +1,4 @@
 import type { SandboxStatus } from 'atoll-sdk'
-import type { SortingState } from '@tanstack/react-table'
 import { defined, oneOf, textOf } from '../../lib/search.ts'
 
 /** What the list shows: `sort` is the id of a column, with `-` before it for the largest first. `new` opens the dialog that creates one. */
@@ -32,15 +31,6 @@ export function listSearchOf({
     checkpoint: textOf(checkpoint),
     template: textOf(template),
   })
-}
-
-export function sortingOf(sort: string | undefined): SortingState {
-  if (sort === undefined) return []
-  return sort.startsWith('-') ? [{ id: sort.slice(1), desc: true }] : [{ id: sort, desc: false }]
-}
-
-export function sortOf([first]: SortingState): string | undefined {
-  return first && `${first.desc ? '-' : ''}${first.id}`
 }
 
 export const tabs = [

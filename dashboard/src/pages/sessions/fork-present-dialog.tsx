@@ -2,11 +2,11 @@ import { useNavigate } from '@tanstack/react-router'
 import type { SessionInfo } from 'atoll-sdk'
 import { useState, type ReactNode } from 'react'
 import { quoted } from '../../ui/commands.tsx'
-import { TextField } from '../../ui/field.tsx'
 import { FormDialog } from '../../ui/form-dialog.tsx'
 import { useToast } from '../../ui/toasts.tsx'
 import { useTimeline } from './travel/use-timeline.ts'
 import { sessionOf } from './use-session.ts'
+import { NameField } from './name-field.tsx'
 
 /** Begins another session that goes on from here: of an idle one from its present, otherwise from the end of its newest turn. */
 export function ForkPresentDialog({ session, onClose }: { session: SessionInfo; onClose: () => void }): ReactNode {
@@ -52,14 +52,7 @@ export function ForkPresentDialog({ session, onClose }: { session: SessionInfo; 
           No turn has ended yet, and a session can be forked at its present only while it is idle.
         </p>
       )}
-      <TextField
-        label="Name"
-        hint="Lower case letters, digits and hyphens. May be left out."
-        value={name}
-        maxLength={63}
-        pattern="[a-z0-9][a-z0-9\-]*"
-        onChange={({ target }) => setName(target.value)}
-      />
+      <NameField value={name} onChange={setName} />
     </FormDialog>
   )
 }

@@ -1,7 +1,6 @@
 import { getRouteApi, Navigate } from '@tanstack/react-router'
 import type { SessionInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
-import { Needs } from '../../account/needs.tsx'
 import { useMedia } from '../../lib/media.ts'
 import { Badge, StateBadge } from '../../ui/badge.tsx'
 import { Page } from '../../ui/page.tsx'
@@ -21,14 +20,6 @@ const route = getRouteApi('/shell/sessions/$sessionId')
 
 /** One session: its conversation as it is written, and beside it what the agent makes. */
 export function SessionPage(): ReactNode {
-  return (
-    <Needs scope="session:read" title="Session">
-      <ReadSession />
-    </Needs>
-  )
-}
-
-function ReadSession(): ReactNode {
   const { sessionId } = route.useParams()
   const search = route.useSearch()
   const { data: session, error, refetch } = useSession(sessionId)

@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import type { VolumeSnapshotInfo } from 'atoll-sdk'
 import { Camera, Trash2 } from 'lucide-react'
-import { useState, type FormEvent, type ReactNode } from 'react'
+import { useState, type ReactNode } from 'react'
 import { client } from '../../account/client.ts'
 import { formatBytes } from '../../lib/format.ts'
 import { Button, IconButton } from '../../ui/button.tsx'
@@ -14,6 +14,7 @@ import { Panel } from '../../ui/page.tsx'
 import { ErrorNote, Loading } from '../../ui/states.tsx'
 import { TimeAgo } from '../../ui/time.tsx'
 import { snapshotsQuery } from './volume-query.ts'
+import { useSubmit } from '../../ui/use-submit.ts'
 
 /** Frozen states of a volume: make, clone, delete. */
 export function Snapshots({ volume }: { volume: string }): ReactNode {
@@ -112,25 +113,14 @@ function SnapshotActs({ volume, name }: { volume: string; name: string }): React
 function SnapshotForm({ volume }: { volume: string }): ReactNode {
   const queries = useQueryClient()
   const [name, setName] = useState('')
-  const [isBusy, setBusy] = useState(false)
-  const [error, setError] = useState<unknown>()
-  const submit = async (event: FormEvent) => {
-    event.preventDefault()
-    setBusy(true)
-    setError(undefined)
-    try {
-      await client.volumes.snapshot(volume, name.trim())
-      setName('')
-      await queries.invalidateQueries({ queryKey: ['volumes'] })
-    } catch (reason) {
-      setError(reason)
-    } finally {
-      setBusy(false)
-    }
-  }
+  const { submit, isBusy, error } = useSubmit(async () => {
+    await client.volumes.snapshot(volume, name.trim())
+    setName('')
+    await queries.invalidateQueries({ queryKey: ['volumes'] })
+  })
   const shown = name.trim() || 'before'
   return (
-    <form onSubmit={(event) => void submit(event)} className="flex flex-col gap-2">
+    <form onSubmit={submit} className="flex flex-col gap-2">
       <div className="flex items-center gap-2">
         <input
           aria-label="Name of the new snapshot"

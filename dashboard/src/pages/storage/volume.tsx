@@ -5,7 +5,6 @@ import { CopyPlus, Trash2 } from 'lucide-react'
 import type { ReactNode } from 'react'
 import { useMay } from '../../account/account.tsx'
 import { client } from '../../account/client.ts'
-import { Needs } from '../../account/needs.tsx'
 import { formatBytes, formatCount } from '../../lib/format.ts'
 import { Badge } from '../../ui/badge.tsx'
 import { Button } from '../../ui/button.tsx'
@@ -26,11 +25,7 @@ const sandboxesMax = 200
 
 export function VolumePage(): ReactNode {
   const { volume } = route.useParams()
-  return (
-    <Needs scope="volume" title="Volume">
-      <Volume key={volume} name={volume} />
-    </Needs>
-  )
+  return <Volume key={volume} name={volume} />
 }
 
 function Volume({ name }: { name: string }): ReactNode {

@@ -2,7 +2,6 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import { Plus } from 'lucide-react'
 import type { ReactNode } from 'react'
-import { Needs } from '../../account/needs.tsx'
 import { defined, textOf } from '../../lib/search.ts'
 import { sortingOf, sortText } from '../../lib/sorting.ts'
 import { Button } from '../../ui/button.tsx'
@@ -18,14 +17,6 @@ import { volumesQuery } from './volume-query.ts'
 const route = getRouteApi('/shell/volumes')
 
 export function VolumesPage(): ReactNode {
-  return (
-    <Needs scope="volume" title="Volumes">
-      <VolumeList />
-    </Needs>
-  )
-}
-
-function VolumeList(): ReactNode {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const query = useQuery(volumesQuery)

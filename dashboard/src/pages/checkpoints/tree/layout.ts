@@ -1,5 +1,5 @@
 import type { SandboxTreeNode } from 'atoll-sdk'
-import { visible } from '../../../diff/visible.ts'
+import { visible } from '../../../lib/visible.ts'
 
 /**
  * A node in its row. Each sandbox has a lane, with its checkpoints below it in the order of their age; what was started from a checkpoint stands

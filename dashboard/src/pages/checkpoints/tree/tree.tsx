@@ -3,7 +3,6 @@ import { getRouteApi, Link } from '@tanstack/react-router'
 import type { SandboxTree } from 'atoll-sdk'
 import { useMemo, useRef, type ReactNode } from 'react'
 import { client } from '../../../account/client.ts'
-import { Needs } from '../../../account/needs.tsx'
 import { formatCount } from '../../../lib/format.ts'
 import { defined } from '../../../lib/search.ts'
 import { CommandHint } from '../../../ui/commands.tsx'
@@ -20,11 +19,7 @@ const route = getRouteApi('/shell/checkpoints/tree/$sandboxId')
 
 export function TreePage(): ReactNode {
   const { sandboxId } = route.useParams()
-  return (
-    <Needs scope="sandbox:read" title="Tree">
-      <Tree key={sandboxId} sandboxId={sandboxId} />
-    </Needs>
-  )
+  return <Tree key={sandboxId} sandboxId={sandboxId} />
 }
 
 function Tree({ sandboxId }: { sandboxId: string }): ReactNode {

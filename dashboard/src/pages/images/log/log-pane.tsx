@@ -1,7 +1,7 @@
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ArrowDownToLine } from 'lucide-react'
 import { useEffect, useRef, useState, type ReactNode } from 'react'
-import { visibleLine } from '../../../diff/visible.ts'
+import { visibleLine } from '../../../lib/visible.ts'
 import { formatCount } from '../../../lib/format.ts'
 import { Button } from '../../../ui/button.tsx'
 import { cx } from '../../../ui/cx.ts'

@@ -2,7 +2,6 @@ import { getRouteApi } from '@tanstack/react-router'
 import { Plus } from 'lucide-react'
 import { useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from 'react'
 import { useMay } from '../../../account/account.tsx'
-import { Needs } from '../../../account/needs.tsx'
 import { formatCount } from '../../../lib/format.ts'
 import { useEvents, useMissed } from '../../../live/live.tsx'
 import { Button } from '../../../ui/button.tsx'
@@ -22,14 +21,6 @@ const lookedThrough = 300
 
 /** All sessions of the organisation, live. */
 export function SessionList(): ReactNode {
-  return (
-    <Needs scope="session:read" title="Sessions">
-      <List />
-    </Needs>
-  )
-}
-
-function List(): ReactNode {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const may = useMay()

@@ -8,6 +8,7 @@ import { Button } from '../../../ui/button.tsx'
 import { Dialog } from '../../../ui/dialog.tsx'
 import { TextField } from '../../../ui/field.tsx'
 import { ErrorNote, Loading } from '../../../ui/states.tsx'
+import { NameField } from '../name-field.tsx'
 
 const userDefault = 'dashboard'
 
@@ -77,14 +78,7 @@ function BeginForm({ token, onCancel }: { token: string; onCancel: () => void })
         value={userId}
         onChange={({ target }) => setUserId(target.value)}
       />
-      <TextField
-        label="Name"
-        hint="Lower case letters, digits and hyphens. May be left out."
-        value={name}
-        maxLength={63}
-        pattern="[a-z0-9][a-z0-9\-]*"
-        onChange={({ target }) => setName(target.value)}
-      />
+      <NameField value={name} onChange={setName} />
       {begin.isError && <ErrorNote error={begin.error} />}
       <div className="flex justify-end gap-2">
         <Button onClick={onCancel}>Cancel</Button>

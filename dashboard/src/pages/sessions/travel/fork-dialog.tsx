@@ -6,10 +6,10 @@ import { useState, type ReactNode } from 'react'
 import { Button } from '../../../ui/button.tsx'
 import { CommandHint, quoted } from '../../../ui/commands.tsx'
 import { Dialog } from '../../../ui/dialog.tsx'
-import { TextField } from '../../../ui/field.tsx'
 import { ErrorNote } from '../../../ui/states.tsx'
 import { useToast } from '../../../ui/toasts.tsx'
 import { sessionOf } from '../use-session.ts'
+import { NameField } from '../name-field.tsx'
 
 interface ForkDialogProps {
   session: SessionInfo
@@ -62,14 +62,7 @@ export function ForkDialog({ session, turn, place }: ForkDialogProps): ReactNode
               No checkpoint of this turn is kept: the fork begins at the one before.
             </p>
           )}
-          <TextField
-            label="Name"
-            hint="Lower case letters, digits and hyphens. May be left out."
-            value={name}
-            maxLength={63}
-            pattern="[a-z0-9][a-z0-9\-]*"
-            onChange={({ target }) => setName(target.value)}
-          />
+          <NameField value={name} onChange={setName} />
           {fork.isError && <ErrorNote error={fork.error} />}
           <div className="flex items-center justify-end gap-2">
             <span className="mr-auto">

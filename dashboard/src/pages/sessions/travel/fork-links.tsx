@@ -1,7 +1,7 @@
 import { Link } from '@tanstack/react-router'
 import type { TurnInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
-import { visible } from '../../../diff/visible.ts'
+import { visible } from '../../../lib/visible.ts'
 import { shorten } from '../../../lib/format.ts'
 import { isPeek } from './peek.ts'
 

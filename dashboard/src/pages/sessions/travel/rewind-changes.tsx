@@ -1,7 +1,7 @@
 import type { RewindOptions, RewindPreview, TurnInfo } from 'atoll-sdk'
 import type { ReactNode } from 'react'
 import { ComparisonView } from '../../../diff/comparison-view.tsx'
-import { visible } from '../../../diff/visible.ts'
+import { visible } from '../../../lib/visible.ts'
 import { formatCount, formatUsd, shorten } from '../../../lib/format.ts'
 import { Facts } from '../../../ui/page.tsx'
 
