@@ -5,7 +5,15 @@ import { pause, pauseMs, type Repeat } from './retry.ts'
 import { type LogOptions, logOf } from './log.ts'
 import { samplesOf, type WatchMetricsOptions } from './metrics.ts'
 import { pagesOf } from './pages.ts'
-import type { EventInfo, HostInfo, ListedCheckpointInfo, MetricsSample, OwnLimits, Whoami } from './types.ts'
+import type {
+  EventInfo,
+  HostInfo,
+  ListedCheckpointInfo,
+  MetricsSample,
+  OwnLimits,
+  Quarantine,
+  Whoami,
+} from './types.ts'
 import { Audit } from './audit.ts'
 import { Capsule } from './capsules.ts'
 import { OrganisationEgress } from './egress.ts'
@@ -135,9 +143,14 @@ export class Atoll {
     return await this.json('GET', '/api/limits', options)
   }
 
-  /** The machine of the server: its resources, what is left of them, and its health. */
-  async host(options: RequestOptions = {}): Promise<HostInfo> {
-    return await this.json('GET', '/api/host', options)
+  /** The machine of the server: its resources, what is left of them, and its health. `fresh`: with checks of this moment. */
+  async host({ fresh, ...options }: RequestOptions & { fresh?: boolean } = {}): Promise<HostInfo> {
+    return await this.json('GET', '/api/host', { ...options, query: { fresh: fresh ? true : undefined } })
+  }
+
+  /** What the server holds back, as its database or its disk does not agree with it. Asks for the key of the operator. */
+  async quarantine(options: RequestOptions = {}): Promise<Quarantine> {
+    return await this.json('GET', '/api/operator/quarantine', options)
   }
 
   /** All checkpoints, newest first, also those whose sandbox is gone and those that images and sessions have made (`owner`). */

@@ -42,6 +42,7 @@ export type FileInfo = Schemas['FileInfo']
 export type FileChange = Schemas['FileChange']
 /** The machine of the server. */
 export type HostInfo = Schemas['Host']
+export type Quarantine = Schemas['Quarantine']
 /** Whose API key is used. */
 export type Whoami = Schemas['Whoami']
 /** An image that is built from steps. */

@@ -53,6 +53,7 @@ import { missingHarness } from './harnesses.ts'
 import { retentionRules, startRetention } from './retention.ts'
 import { createTxtResolver } from './txt-resolver.ts'
 import { createPreviews, previewUrl } from './previews.ts'
+import { createQuarantineReporter } from './quarantine-report.ts'
 import { createSecrets } from './secrets.ts'
 import { startWebhooks } from './webhooks.ts'
 
@@ -371,6 +372,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       disk: () => driver.disk?.(),
       sandboxCounts: () => store.sandboxes.sandboxCounts(),
       warmCounts: () => sandboxes.warmCounts(),
+      quarantine: createQuarantineReporter(config),
       host: createHostReporter({
         runtime: driver.name,
         capabilities: () => driver.capabilities,

@@ -8,7 +8,7 @@ const minute = 60_000
 function reporterOf(options: Partial<HostReporterOptions> = {}) {
   const clock = { ms: Date.UTC(2026, 0, 1) }
   const calls = { inspect: 0 }
-  const report = createHostReporter({
+  const reporter = createHostReporter({
     runtime: 'runc',
     capabilities: () => ({ fullCheckpoints: true }),
     async inspect(): Promise<CheckReport[]> {
@@ -24,7 +24,7 @@ function reporterOf(options: Partial<HostReporterOptions> = {}) {
     now: () => new Date(clock.ms),
     ...options,
   })
-  return { report, clock, calls }
+  return { report: reporter, fresh: () => reporter({ isFresh: true }), clock, calls }
 }
 
 test('host report: checks are kept for ten minutes and run again after them; capacity is always new', async () => {
@@ -40,6 +40,19 @@ test('host report: checks are kept for ten minutes and run again after them; cap
   const third = await report()
   assert.deepEqual([third.checkedAt.getTime(), calls.inspect], [clock.ms, 2])
   assert.deepEqual(third.startedAt, first.startedAt)
+})
+
+test('host report: fresh checks are at most ten seconds old, and are kept for others', async () => {
+  const { report, fresh, clock, calls } = reporterOf()
+  await report()
+  clock.ms += 9_999
+  await fresh()
+  assert.equal(calls.inspect, 1)
+  clock.ms += 1
+  const { checkedAt } = await fresh()
+  assert.deepEqual([checkedAt.getTime(), calls.inspect], [clock.ms, 2])
+  clock.ms += 9 * minute
+  assert.deepEqual((await report()).checkedAt, checkedAt)
 })
 
 test('host report: concurrent calls share one run of the checks, and a failed run is tried again', async () => {

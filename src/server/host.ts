@@ -1,10 +1,12 @@
 import { availableParallelism, freemem, release, totalmem } from 'node:os'
-import type { HostReport } from '../http/server/server.ts'
+import type { HostReport, HttpDeps } from '../http/server/server.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { CheckReport } from '../runtime/doctor/index.ts'
 import type { DiskReport, DriverCapabilities } from '../sandbox/index.ts'
 
 const checksKeptMs = 10 * 60_000
+/** Of checks that are asked for anew: they run programs of the machine. */
+const freshChecksKeptMs = 10_000
 
 export interface HostReporterOptions {
   runtime: string
@@ -18,8 +20,11 @@ export interface HostReporterOptions {
   now?: () => Date
 }
 
-/** Reports on the host of this process. Capacity is of the moment; checks are kept for ten minutes, and concurrent calls share a run. */
-export function createHostReporter(options: HostReporterOptions): () => Promise<HostReport> {
+/**
+ * Reports on the host of this process. Capacity is of the moment; checks are kept for ten minutes, fresh ones for ten seconds, and concurrent
+ * calls share a run.
+ */
+export function createHostReporter(options: HostReporterOptions): HttpDeps['host'] {
   const {
     runtime,
     capabilities,
@@ -37,9 +42,10 @@ export function createHostReporter(options: HostReporterOptions): () => Promise<
     kept = { checks, checkedAt: now() }
     return kept
   })
-  return async () => {
-    const isFresh = kept !== undefined && now().getTime() - kept.checkedAt.getTime() < checksKeptMs
-    const [checked, disk, running] = await Promise.all([isFresh ? kept! : check(), diskSpace(), runningSandboxes()])
+  return async ({ isFresh = false } = {}) => {
+    const keptMs = isFresh ? freshChecksKeptMs : checksKeptMs
+    const mayServe = kept !== undefined && now().getTime() - kept.checkedAt.getTime() < keptMs
+    const [checked, disk, running] = await Promise.all([mayServe ? kept! : check(), diskSpace(), runningSandboxes()])
     return {
       kernel: release(),
       runtime,

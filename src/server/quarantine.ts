@@ -7,7 +7,6 @@ import {
   ociRuntimes,
   openOfflineQuarantine,
   quarantinedIn,
-  quarantineReasons,
   type OfflineQuarantine,
   type QuarantineItem,
 } from '../runtime/index.ts'
@@ -16,6 +15,7 @@ import type { Store } from '../store/index.ts'
 import { readConfig, type Config } from './config.ts'
 import { lockStopped, openOwnStore } from './installation.ts'
 import { runProgramOfOperator } from './operator-program.ts'
+import { sizeOf, whyOf } from './quarantine-report.ts'
 
 const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
 const all = '--all'
@@ -43,11 +43,11 @@ function list(items: readonly QuarantineItem[], { dataDir, quarantineKeptMs }: C
     return
   }
   const rows = items.map((item) => {
-    const { id, kind, since, reason, record, fault } = item
+    const { id, kind, since } = item
     const removed = quarantineKeptMs === undefined ? 'never' : day(new Date(since.getTime() + quarantineKeptMs))
-    const size = record !== undefined && 'sizeBytes' in record ? String(Math.ceil(record.sizeBytes / mebibyte)) : '-'
-    const why = fault === undefined ? quarantineReasons[reason] : `its record cannot be read: ${fault}`
-    return [id, kind, day(since), removed, size, why]
+    const bytes = sizeOf(item)
+    const size = bytes === null ? '-' : String(Math.ceil(bytes / mebibyte))
+    return [id, kind, day(since), removed, size, whyOf(item)]
   })
   const widths = columns.map((name, index) =>
     Math.max(...[columns, ...rows].map((row) => row[index]?.length ?? 0), name.length),

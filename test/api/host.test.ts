@@ -14,14 +14,29 @@ const capacity = {
   warmSandboxes: 1,
 }
 const checks = [{ name: 'Node', status: 'works' as const, detail: 'v24' }]
+const asked: boolean[] = []
+const heldBack = {
+  ...{ id: 'cp-1', kind: 'checkpoint' as const, why: 'the database does not know it', sizeBytes: 5 },
+  since: new Date('2026-01-02T03:04:05.999Z'),
+}
 const world = useWorld({
-  host: async () => ({
-    kernel: '6.1.0',
-    runtime: 'runc',
-    startedAt: new Date('2026-01-02T03:04:05.678Z'),
-    capacity,
-    checks,
-    checkedAt: new Date('2026-01-02T03:05:00.999Z'),
+  host: async ({ isFresh = false } = {}) => {
+    asked.push(isFresh)
+    return {
+      kernel: '6.1.0',
+      runtime: 'runc',
+      startedAt: new Date('2026-01-02T03:04:05.678Z'),
+      capacity,
+      checks,
+      checkedAt: new Date('2026-01-02T03:05:00.999Z'),
+    }
+  },
+  quarantine: async () => ({
+    count: 2001,
+    items: [
+      { ...heldBack, removedAt: new Date('2026-01-09T03:04:05.999Z') },
+      { ...heldBack, id: 'sb-1', kind: 'sandbox', sizeBytes: null, removedAt: null },
+    ],
   }),
 })
 
@@ -47,4 +62,26 @@ test('host: nobody reads it without a key', async () => {
 test('host: the operator reads it with its key', async () => {
   const { status, body } = await world.operator.get('/api/host')
   assert.deepEqual([status, body.runtime], [200, 'runc'])
+})
+
+test('host: checks are run again for who asks so', async () => {
+  asked.length = 0
+  for (const query of ['', '?fresh=false', '?fresh=true']) await world.api.get(`/api/host${query}`)
+  assert.deepEqual(asked, [false, false, true])
+  const { status, body } = await world.api.get('/api/host?fresh=1')
+  assert.deepEqual([status, /fresh/.test(body.error)], [400, true])
+})
+
+test('quarantine: the operator reads what is held back, why and until when; others do not', async () => {
+  const { status, body } = await world.operator.get('/api/operator/quarantine')
+  assert.equal(status, 200)
+  const told = { ...heldBack, since: '2026-01-02T03:04:05Z' }
+  assert.deepEqual(body, {
+    count: 2001,
+    items: [
+      { ...told, removedAt: '2026-01-09T03:04:05Z' },
+      { ...told, id: 'sb-1', kind: 'sandbox', sizeBytes: null, removedAt: null },
+    ],
+  })
+  assert.equal((await world.api.get('/api/operator/quarantine')).status, 403)
 })

@@ -92,7 +92,7 @@ test('unknown names: a route of Atoll refuses them with the one that was meant, 
     ['POST', '/api/volumes', { name: 'a', size: 5 }, /^size: .*"sizeMB"\?$/],
     ['POST', '/api/volumes', { name: 'a', nonsense: 5 }, /^nonsense: there is no such field, only name, sizeMB, from$/],
     ['GET', '/api/sandboxes?statsu=running', undefined, /^statsu: .*"status"\?$/],
-    ['GET', '/api/host?a%0Ab', undefined, /^a\nb: this request has no parameters$/],
+    ['GET', '/api/limits?a%0Ab', undefined, /^a\nb: this request has no parameters$/],
     ['PUT', '/api/sandboxes/sb-none/limits', { memory: 5 }, /^memory: .*"memoryMB"\?$/],
   ]
   for (const [method, path, body, message] of cases) {

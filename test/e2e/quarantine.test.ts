@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Checkpoint, forkOf, sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
+import { operatorKey } from './tenant.ts'
 
 const allowed = { ATOLL_ALLOW_QUARANTINE: '1' }
 
@@ -98,9 +99,13 @@ test('quarantine: it takes what an older copy of the database lacks if that is a
   await copied(older, db)
   assert.match(await refusal(server), /of 4 sandboxes and checkpoints .* 3 that the database does not know/)
 
-  await server.restart(allowed)
+  await server.restart({ ...allowed, ATOLL_OPERATOR_KEY: operatorKey })
   assert.equal(await status(server, known), 'running')
   assert.equal((await server.fetch(`/api/sandboxes/${kept.id}`)).status, 404)
+  const told = await server.fetch('/api/operator/quarantine', { headers: { 'X-API-Key': operatorKey } })
+  const { count, items } = (await told.json()) as { count: number; items: { id: string }[] }
+  assert.equal(count, 3)
+  assert.deepEqual(new Set(items.map(({ id }) => id)), new Set([kept.id, kept.checkpointId, awake]))
   const listed = await quarantine(server, 0)
   for (const id of [kept.id, kept.checkpointId, awake]) {
     assert.match(listed, new RegExp(`^${id} .*the database does not know it$`, 'm'))

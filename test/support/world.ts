@@ -19,7 +19,7 @@ import { LogStreams } from '../../src/events/index.ts'
 import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { createMcp } from '../../src/server/mcp.ts'
 import { BrowserSessions } from '../../src/http/server/browser-sessions.ts'
-import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
+import { type HttpDeps, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { routes } from '../../src/http/routes/index.ts'
 import { defined } from '../../src/lib/defined.ts'
 import { sha256 } from '../../src/lib/secret.ts'
@@ -66,7 +66,8 @@ export interface WorldOptions {
   hasCustomDomains?: boolean
   trustProxy?: boolean | string[]
   ready?: () => Promise<void>
-  host?: () => Promise<HostReport>
+  host?: HttpDeps['host']
+  quarantine?: HttpDeps['quarantine']
   /** The key that the operator has chosen. */
   apiKey?: string
   /** Files of the built dashboard by their path in its folder. Default: it is not built. */
@@ -250,6 +251,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       disk: () => undefined,
       warmCounts: () => ({}),
       host: options.host ?? (() => Promise.reject(new Error('this test has no host'))),
+      quarantine: options.quarantine ?? (async () => ({ count: 0, items: [] })),
     },
     routes,
   )

@@ -54,16 +54,32 @@ export const operationRoutes = [
     auth: 'key_or_operator',
     summary: 'The machine of the server: what it has, and whether it is fit',
     description:
-      'Its checks are those of `npm run doctor` that are harmless beside a running server. They are kept for ten minutes; one that ' +
+      'Its checks are those of `npm run doctor` that are harmless beside a running server. They are kept for ten minutes (`fresh`); one that ' +
       'hangs or throws `fails`. `npm run doctor` also starts, forks and wakes a sandbox, saves memory with CRIU, and tries disk and network.',
+    query: wire.hostQuery,
     answers: { 200: { description: 'The machine now', body: wire.host } },
-    async handle({ deps, openapi }) {
-      const { startedAt, checkedAt, ...report } = await deps.host()
+    async handle({ query, deps, openapi }) {
+      const { startedAt, checkedAt, ...report } = await deps.host({ isFresh: query.fresh === 'true' })
       const { version } = openapi.info
       return {
         statusCode: 200,
         body: { version, ...report, startedAt: seconds(startedAt), checkedAt: seconds(checkedAt) },
       }
+    },
+  }),
+  route('GET', '/api/operator/quarantine', {
+    id: 'getQuarantine',
+    auth: 'operator',
+    summary: 'What the server holds back, as its database or its disk does not agree with it',
+    description: '`npm run quarantine` on the machine of the server brings it back or removes it.',
+    answers: { 200: { description: 'What is there now', body: wire.quarantine } },
+    async handle({ deps }) {
+      const { count, items } = await deps.quarantine()
+      const times = ({ since, removedAt }: (typeof items)[number]) => ({
+        since: seconds(since),
+        removedAt: removedAt === null ? null : seconds(removedAt),
+      })
+      return { statusCode: 200, body: { count, items: items.map((item) => ({ ...item, ...times(item) })) } }
     },
   }),
   route('GET', '/internal/tls-ask', {

@@ -97,8 +97,10 @@ export interface HttpDeps {
   warmCounts(): Record<string, number>
   /** Capacity of the disks; undefined where it cannot be measured. Asked at each scrape of `/metrics`. */
   disk(): DiskReport | undefined
-  /** Asked by `GET /api/host`. */
-  host(): Promise<HostReport>
+  /** Asked by `GET /api/host`. `isFresh`: with checks of this moment; default false. */
+  host(options?: { isFresh?: boolean }): Promise<HostReport>
+  /** Asked by `GET /api/operator/quarantine`. */
+  quarantine(): Promise<QuarantineReport>
 }
 
 /** What the machine of this server has, and whether it is fit. */
@@ -119,6 +121,22 @@ export interface HostReport {
   }
   checks: { name: string; status: 'works' | 'missing' | 'fails'; detail: string }[]
   checkedAt: Date
+}
+
+/** Sandboxes and checkpoints that the server holds back; of many the oldest. */
+export interface QuarantineReport {
+  count: number
+  items: {
+    id: string
+    kind: 'sandbox' | 'checkpoint'
+    /** In words. */
+    why: string
+    /** Of a checkpoint whose record can be read. */
+    sizeBytes: number | null
+    since: Date
+    /** `null`: it stays. */
+    removedAt: Date | null
+  }[]
 }
 
 /**

@@ -19,7 +19,7 @@ import { isForPort } from './port-path.ts'
 import type { Route } from './route.ts'
 import { Streams } from './streams.ts'
 
-export type { HostReport, HttpConfig, HttpDeps, HttpLimits } from './config.ts'
+export type { HostReport, HttpConfig, HttpDeps, HttpLimits, QuarantineReport } from './config.ts'
 export type { PreviewPort } from './config.ts'
 
 /** Longer than the idle time of common load balancers, so that they close a connection first. */

@@ -4,6 +4,13 @@ import { secondTime } from './common.ts'
 
 const count = z.int().min(0)
 
+export const hostQuery = z.object({
+  fresh: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe('`true`: runs the checks again, unless they ended in the last ten seconds'),
+})
+
 export const host = z
   .object({
     version: z.string().describe('Version of Atoll'),
@@ -55,6 +62,42 @@ export const host = z
         },
         checks: [{ name: 'runc', status: 'works', detail: '1.3.0' }],
         checkedAt: at.second,
+      },
+    ],
+  })
+
+const quarantined = z
+  .object({
+    id: z.string().describe('Id of the sandbox or checkpoint'),
+    kind: z.enum(['sandbox', 'checkpoint']),
+    why: z.string().describe('Why the server holds it back, in words'),
+    sizeBytes: count.nullable().describe('Of a checkpoint, in bytes; `null` where it is not known'),
+    since: secondTime,
+    removedAt: secondTime.nullable().describe('When it will be removed; `null`: never'),
+  })
+  .meta({ id: 'Quarantined' })
+
+export const quarantine = z
+  .object({
+    count: count.describe('How many there are'),
+    items: z.array(quarantined).max(1000).describe('The oldest ones'),
+  })
+  .meta({
+    id: 'Quarantine',
+    examples: [
+      {
+        count: 1,
+        items: [
+          {
+            ...{
+              id: 'cp-9d2f6h1j4k7m3n8b',
+              kind: 'checkpoint',
+              why: 'the database does not know it',
+              sizeBytes: 1_048_576,
+            },
+            ...{ since: at.second, removedAt: null },
+          },
+        ],
       },
     ],
   })

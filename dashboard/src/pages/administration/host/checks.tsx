@@ -62,7 +62,7 @@ export function Checks({ checks, checkedAt }: { checks: readonly Check[]; checke
         })}
         <div className="flex flex-col gap-2">
           <p className="text-[13px] text-soft">
-            The server checks again when it is asked and the last check is ten minutes old. These checks start no
+            The server keeps what it found for ten minutes, or until it is told to check again. These checks start no
             sandbox. On the machine of the server, the doctor also starts, forks and wakes one, saves memory with CRIU,
             and tries disk and network:
           </p>

@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import type { HostInfo } from 'atoll-sdk'
 import { RotateCw } from 'lucide-react'
 import type { ReactNode } from 'react'
@@ -15,11 +15,20 @@ import { Capacity } from './capacity.tsx'
 import { Checks } from './checks.tsx'
 import { HostMetrics } from './host-metrics.tsx'
 import { OwnLimits } from './own-limits.tsx'
+import { Quarantine } from './quarantine.tsx'
 
 /** The machine of the server. `atoll doctor` as a page. */
 export function HostPage(): ReactNode {
   const account = useAccount()
   const host = useQuery({ queryKey: ['host'], queryFn: ({ signal }) => client.host({ signal }) })
+  const queries = useQueryClient()
+  const check = useMutation({
+    mutationFn: () => client.host({ fresh: true }),
+    onSuccess(found) {
+      queries.setQueryData(['host'], found)
+      void queries.invalidateQueries({ queryKey: ['quarantine'] })
+    },
+  })
   const failing = host.data?.checks.filter(({ status }) => status === 'fails').length ?? 0
   return (
     <Page
@@ -35,18 +44,19 @@ export function HostPage(): ReactNode {
       actions={
         <>
           <CommandHint commands={{ cli: 'atoll doctor', curl: { path: '/api/host' }, sdk: 'await client.host()' }} />
-          <Button isBusy={host.isFetching} onClick={() => void host.refetch()}>
-            <RotateCw aria-hidden="true" className="size-4" /> Read again
+          <Button isBusy={check.isPending || host.isFetching} onClick={() => check.mutate()}>
+            <RotateCw aria-hidden="true" className="size-4" /> Check again
           </Button>
         </>
       }
     >
+      {check.isError && <ErrorNote error={check.error} onRetry={() => check.mutate()} />}
       {host.isPending ? (
         <Loading label="Loading the state of the machine" rows={8} />
       ) : host.isError ? (
         <ErrorNote error={host.error} onRetry={() => void host.refetch()} />
       ) : (
-        <LoadedHost host={host.data} readAt={host.dataUpdatedAt} />
+        <LoadedHost host={host.data} readAt={host.dataUpdatedAt} isOperator={account?.isOperator === true} />
       )}
       {account?.isOperator !== true && <OwnLimits />}
       <HostMetrics isOperator={account?.isOperator === true} />
@@ -54,7 +64,7 @@ export function HostPage(): ReactNode {
   )
 }
 
-function LoadedHost({ host, readAt }: { host: HostInfo; readAt: number }): ReactNode {
+function LoadedHost({ host, readAt, isOperator }: { host: HostInfo; readAt: number; isOperator: boolean }): ReactNode {
   const { version, kernel, runtime, startedAt, capacity, checks, checkedAt } = host
   return (
     <>
@@ -79,6 +89,7 @@ function LoadedHost({ host, readAt }: { host: HostInfo; readAt: number }): React
           />
         </Panel>
       </div>
+      {isOperator && <Quarantine />}
       <Checks checks={checks} checkedAt={checkedAt} />
     </>
   )
