@@ -31,6 +31,13 @@ interface Notes {
   counted: number
 }
 
+/** What a timeline says of a turn. */
+interface Turn {
+  messageId: string
+  files: object | null
+  checkpoint: object | null
+}
+
 const create = async (body: object = {}): Promise<string> =>
   (await ok(api.post('/api/sandboxes', { timeout: 0, ...body }))).sandboxID
 
@@ -232,6 +239,48 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
     while ((await ok(api.post(`/api/sandboxes/${fork}/exec/run`, { cmd: 'free' }))).exitCode !== 0) await sleep(200)
     assert.deepEqual(await sizes(fork), large)
     await remove(id, fork)
+  })
+
+  test('time travel: a session is compared with its first turn, taken back to it with its processes, and undone', async () => {
+    const counter = `require('http').createServer((q, s) => s.end(String(globalThis.n = (globalThis.n || 0) + 1))).listen(3000, '127.0.0.1')`
+    const start = `setsid node -e "${counter}" >/dev/null 2>&1 </dev/null & until curl -sf localhost:3000; do sleep 0.2; done`
+    const prompt = `run: echo one >page.txt; ${start}`
+    const { id, sandboxId } = await ok(api.post('/v1/sessions', { prompt, user_id: 'ada' }))
+    const path = `/v1/sessions/${id}`
+    /** The turns, the newest first, once there are so many and each has its files and its checkpoint. */
+    const saved = async (turnCount: number) => {
+      for (;;) {
+        const { turns } = await ok(api.get(`${path}/timeline`))
+        if (turns.length === turnCount && turns.every((turn: Turn) => turn.files && turn.checkpoint)) return turns
+        await sleep(500)
+      }
+    }
+    const [first] = await saved(1)
+    assert.equal(await sh(sandboxId, 'curl -s localhost:3000'), '2')
+    const message = 'run: curl -s localhost:3000; echo two >>page.txt; echo kept >/tmp/aside'
+    await ok(api.post(`${path}/messages`, { message, user_id: 'ada' }))
+    await saved(2)
+    const patch = await api.raw('GET', `${path}/diff?against=${first.messageId}`, {
+      headers: { accept: 'text/x-diff' },
+    })
+    assert.match(patch.text, /^diff --git a\/page.txt b\/page.txt[^]*^\+two$/m)
+    const standing = () =>
+      sh(sandboxId, 'cat /workspace/app/page.txt; cat /tmp/aside 2>/dev/null; curl -s localhost:3000')
+    const to = { message_id: first.messageId }
+    const { undoCheckpointId } = await ok(api.post(`${path}/rewind`, { user_id: 'ada', to }))
+    assert.equal(await standing(), 'one\n2')
+    await ok(api.post(`${path}/rewind`, { user_id: 'ada', to: { checkpoint_id: undoCheckpointId } }))
+    assert.equal(await standing(), 'one\ntwo\nkept\n4')
+    await ok(api.delete(path))
+  })
+
+  test('page: browsers get the dashboard and the docs, others a line of JSON', async () => {
+    const asked = (path: string, accept: string) => api.raw('GET', path, { headers: { accept }, key: null })
+    for (const path of ['/', '/docs', '/docs/api']) {
+      const { status, headers } = await asked(path, 'text/html')
+      assert.deepEqual([path, status, headers['content-type']], [path, 200, 'text/html; charset=utf-8'])
+    }
+    assert.match((await asked('/', '*/*')).headers['content-type'] ?? '', /^application\/json/)
   })
 
   test('systemd: its services see no mount of a sandbox and keep their limits', async () => {
