@@ -44,6 +44,8 @@ export type * from './sandbox-options.ts'
 export {
   Session,
   type AgentEvent,
+  type AgentEventOptions,
+  type AssistantDraft,
   type CreateSessionOptions,
   type EventOptions,
   type ExportRecord,

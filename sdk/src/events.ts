@@ -20,6 +20,8 @@ interface StreamOptions extends RequestOptions {
   query?: Call['query'] & {}
   /** Called when the connection has broken and is made again. */
   onBreak?: ((error: AtollError) => void) | undefined
+  /** Called with the data of an event without a number: it is lost to who is not connected. */
+  onPassing?: ((data: string) => void) | undefined
   /** Called when the server has taken a connection, the first one and those after a break. */
   onOpen?: (() => void) | undefined
 }
@@ -31,7 +33,7 @@ interface StreamOptions extends RequestOptions {
 export async function* streamOf<Data>(
   client: Atoll,
   path: string,
-  { after = 0, onBreak, onOpen, ...options }: StreamOptions,
+  { after = 0, onBreak, onOpen, onPassing, ...options }: StreamOptions,
 ): AsyncGenerator<StreamEvent<Data>> {
   const { signal } = options
   let last = after
@@ -45,8 +47,12 @@ export async function* streamOf<Data>(
       onOpen?.()
       // A stream that ends cleanly, as when a server stops, is opened again; the pause grows while streams bring nothing.
       failures += 1
-      for await (const { id, data } of eventsOf(response.body)) {
+      for await (const { id, data, isNumbered } of eventsOf(response.body)) {
         failures = 0
+        if (!isNumbered) {
+          onPassing?.(data)
+          continue
+        }
         const sequence = Number(id)
         if (sequence <= last) continue
         last = sequence
@@ -84,6 +90,8 @@ interface RawEvent {
   event: string
   /** Empty for one that has a number alone. */
   data: string
+  /** Whether it has an `id` of its own. */
+  isNumbered: boolean
 }
 
 /** Parses a body (HTML standard, § 9.2). Throws when it is silent for too long. */
@@ -91,19 +99,19 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerato
   let id = ''
   let event = ''
   let data: string[] = []
-  let isMoved = false
+  let isNumbered = false
   for await (const line of linesOf(body, withinSilence)) {
     if (line === '') {
-      if (data.length > 0 || isMoved) yield { id, event, data: data.join('\n') }
+      if (data.length > 0 || isNumbered) yield { id, event, data: data.join('\n'), isNumbered }
       data = []
       event = ''
-      isMoved = false
+      isNumbered = false
       continue
     }
     const [, field, value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? []
     if (field === 'id') {
       id = value
-      isMoved = true
+      isNumbered = true
     }
     if (field === 'event') event = value
     if (field === 'data') data.push(value)

@@ -32,6 +32,8 @@ import type { VolumeMount } from './volumes.ts'
 
 /** An event of the agent's work: `assistant`, `tool_use_summary`, `result`, `turn_complete`, `error` … */
 export type AgentEvent = components['schemas']['StreamEvent']
+/** More of an answer that the model is writing. */
+export type AssistantDraft = components['schemas']['AssistantDraft']
 
 export interface CreateSessionOptions extends ClientOptions, Pick<EgressOptions, 'secretStore' | 'egress'> {
   /** Serves wherever its id does, while it runs: `Session.connect(name)`. */
@@ -61,6 +63,14 @@ export interface EventOptions extends RequestOptions {
   onBreak?: ((error: AtollError) => void) | undefined
   /** Called when the server has taken a connection, the first one and those after a break. */
   onOpen?: (() => void) | undefined
+}
+
+export interface AgentEventOptions extends EventOptions {
+  /**
+   * Called with what the model writes before its answer is whole. A piece whose `offset` is 0 begins another answer; one that does not follow what
+   * came before is left out, until the whole answer comes as an event. Pieces are lost while the connection is broken.
+   */
+  onDraft?: ((piece: AssistantDraft) => void) | undefined
 }
 
 /** One record of an export. */
@@ -182,8 +192,12 @@ export class Session {
    * What the agent does, from the event after `after` on and for as long as the session lives: each event once, in order, over restarts of
    * the server, proxies and sleeps of this machine.
    */
-  events(options: EventOptions = {}): AsyncGenerator<StreamEvent<AgentEvent>> {
-    return streamOf(this.#client, `${this.#path}/events`, options)
+  events({ onDraft, ...options }: AgentEventOptions = {}): AsyncGenerator<StreamEvent<AgentEvent>> {
+    const drafts = onDraft && {
+      query: { drafts: true },
+      onPassing: (data: string) => onDraft(JSON.parse(data) as AssistantDraft),
+    }
+    return streamOf(this.#client, `${this.#path}/events`, { ...options, ...drafts })
   }
 
   /** The number of the newest event, for `after`: asked before a message, it lets `events` begin with what comes of it. Throws `ConflictError` when it has ended. */

@@ -52,6 +52,28 @@ test('events: each once and in order over broken connections, refusals and repea
   )
 })
 
+test('events: drafts are for who asks for them, have no number, and change nothing of the rest', async (t) => {
+  const draft = { type: 'assistant_draft', offset: 0, text: 'The reef' }
+  const drafted = (_asked: Asked, response: ServerResponse) => {
+    eventsFrom(response, 1)
+    response.write(`data: ${JSON.stringify(draft)}\n\n`)
+    response.write(`id: 2\ndata: {"type":"n2"}\n\n`)
+    response.end()
+  }
+  const { client, asked } = await fakeServer(t, [drafted, over])
+  const seen: unknown[] = []
+  const onDraft = (piece: unknown) => seen.push(piece)
+  for await (const { sequence } of new Session(client, info).events({ onDraft })) seen.push(sequence)
+  assert.deepEqual(seen, [1, draft, 2])
+  assert.deepEqual(
+    asked.map(({ path, headers }) => [new URL(path, 'http://x').search, headers['last-event-id']]),
+    [
+      ['?drafts=true', undefined],
+      ['?drafts=true', '2'],
+    ],
+  )
+})
+
 test('events: a refusal that stays is thrown, an abort ends the stream, and a reader that leaves closes it', async (t) => {
   const refused = await fakeServer(t, [refusal(401, 'unauthorized')])
   await assert.rejects(new Session(refused.client, info).events().next(), UnauthorizedError)

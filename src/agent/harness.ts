@@ -47,6 +47,7 @@ export interface TurnInput {
 
 export type HarnessEvent =
   | Omit<AgentEventOf<'assistant'>, 'session_id'>
+  | AgentEventOf<'assistant_draft'>
   | AgentEventOf<'tool_use_summary'>
   | AgentEventOf<'artifact'>
   | AgentEventOf<'error'>

@@ -28,6 +28,17 @@ export function concealSecret(secret: string): () => void {
   return () => secrets.delete(secret)
 }
 
+/** How many characters at the end of a text may be the beginning of a secret: what follows must be seen in the same line to conceal it. */
+export function charactersHeldBack(text: string): number {
+  let held = 0
+  for (const secret of secrets) {
+    let count = Math.min(secret.length - 1, text.length)
+    while (count > held && !text.endsWith(secret.slice(0, count))) count -= 1
+    held = Math.max(held, count)
+  }
+  return held
+}
+
 /** The line of an event. Cuts the long strings of an oversized event, and a line before it says so. */
 export function fittingLine(event: AgentEvent): string {
   const line = encodeAgentLine(event)

@@ -3,6 +3,8 @@ import { resolve } from 'node:path'
 import { defined } from '../lib/defined.ts'
 import type { AgentEventOf } from '../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings, TurnOutcome } from './harness.ts'
+import { Draft } from './draft.ts'
+import { charactersHeldBack } from './output.ts'
 import { inOneLine, pathOf, summarise } from './summary.ts'
 
 type AnswerMessage = AgentEventOf<'assistant'>['message']
@@ -26,15 +28,19 @@ export interface OpenCall {
 export abstract class TurnEvents {
   protected readonly settings: HarnessSettings
   protected readonly emit: (event: HarnessEvent) => void
+  /** The answer that the model is writing. */
+  protected readonly draft: Draft
   /** The text of the last answer that has text. */
   lastText = ''
 
   constructor(settings: HarnessSettings, emit: (event: HarnessEvent) => void) {
     this.settings = settings
     this.emit = emit
+    this.draft = new Draft(emit, charactersHeldBack)
   }
 
   protected answered(content: Block[], usage?: AnswerMessage['usage']): void {
+    this.draft.restart()
     if (content.length === 0) return
     this.lastText = content.map((block) => (block.type === 'text' ? block.text : '')).join('') || this.lastText
     const model = this.settings.model.id
@@ -83,6 +89,7 @@ export abstract class TurnEvents {
     result: string,
     end: { interrupted: boolean; stoppedAtMax: boolean; failure: { code: string; message: string } | undefined },
   ): TurnOutcome {
+    this.draft.restart()
     if (end.interrupted) return { ...counts, subtype: 'interrupted', result }
     if (end.stoppedAtMax) return { ...counts, subtype: 'error_max_turns', result }
     if (!end.failure) return { ...counts, subtype: 'success', result }

@@ -68,7 +68,7 @@ export function createInProcessBus({ onListenerError = warn }: InProcessBusOptio
 /** The topic of an event. */
 export function topicOf(event: ServiceEvent): string {
   if (event.type === 'log_grew') return event.orgId
-  return event.type === 'session_changed' ? event.sessionId : event.sandboxId
+  return 'sessionId' in event ? event.sessionId : event.sandboxId
 }
 
 function notify(listener: Listener, event: ServiceEvent, onError: (error: unknown) => void): void {

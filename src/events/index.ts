@@ -18,6 +18,8 @@ export type ServiceEvent =
   /** `output` is the end of the script's output, both streams. */
   | { type: 'patch_applied'; sandboxId: string; patchId: string; sequence: number; exitCode: number; output: string }
   | { type: 'session_changed'; sessionId: string; lastSequence: number }
+  /** The agent has written more of an answer that begins after the event of that number. Kept nowhere: a lost one is only not seen. */
+  | { type: 'answer_drafted'; sessionId: string; afterSequence: number; offset: number; text: string }
   /** The log of an organisation has grown. */
   | { type: 'log_grew'; orgId: string }
 

@@ -2,14 +2,14 @@ import { z } from 'zod'
 import { TimeSlice } from '../lib/async/time-slice.ts'
 import { firstFault } from '../lib/first-fault.ts'
 import { type JsonBounds, JsonBoundError, parseJson } from '../lib/json-values.ts'
-import { agentStreamEvents, messageId, shortText } from './stream-events.ts'
+import { agentStreamEvents, assistantDraft, messageId, shortText } from './stream-events.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
  * standard output, one UTF-8 object per line. `docs/internals/agent.md` describes the life cycle and what repeats mean.
  *
  * Order. The server sends `configure` once per process, then one `message` at a time: the next one after the
- * `turn_complete` of the one before. Per message the agent answers `turn_started`, any number of `assistant`,
+ * `turn_complete` of the one before. Per message the agent answers `turn_started`, any number of `assistant_draft`, `assistant`,
  * `tool_use_summary`, `artifact` and `error`, one `result`, one `turn_complete`, whatever fails.
  *
  * Fields of commands are camelCase; fields of events have the names that clients see, because events are passed on.
@@ -41,6 +41,11 @@ export const agentEnvironment = {
 } as const
 
 export const toolNames = ['bash', 'read', 'write', 'edit', 'glob', 'grep', 'ls'] as const
+
+/** Characters of a draft of an answer that are told before the answer is whole. */
+export const draftCharactersMax = 64 * 1024
+/** Characters of one piece of a draft. */
+export const draftPieceCharactersMax = 16 * 1024
 
 /** Wires of the gateway. */
 export const modelApis = ['anthropic-messages', 'openai-completions', 'openai-responses'] as const
@@ -108,6 +113,8 @@ const agentCommandSchema = z.discriminatedUnion('type', [
 
 const agentEventSchema = z.discriminatedUnion('type', [
   ...agentStreamEvents,
+  /** What the model has written of its answer since the last piece. Kept nowhere: the whole answer follows as `assistant`. */
+  assistantDraft,
   /** For the server alone: the agent has the message on disk. */
   z.object({ type: z.literal('turn_started'), message_id: messageId }),
   /** For the server alone: a created or changed file. Those of tools are reported at once, those of commands at the end of the turn. */

@@ -93,6 +93,30 @@ export const agentStreamEvents = [
   }),
 ] as const
 
+/** A piece of an answer that the model is writing. It has no number, and is sent to who asks for drafts. */
+export const assistantDraft = z
+  .object({
+    type: described(z.literal('assistant_draft'), 'The model has written more of its answer'),
+    offset: described(
+      count,
+      'Characters (UTF-16) of the answer before this piece; 0: another answer begins. A reader that has fewer waits for the whole answer',
+    ),
+    text: described(
+      z
+        .string()
+        .min(1)
+        .max(64 * 1024),
+      'What it has written since',
+    ),
+  })
+  .meta({
+    id: 'AssistantDraft',
+    description:
+      'The JSON object in `data` of an event without `id`, where `drafts` asks for them. Drafts are kept nowhere: the whole answer follows as `assistant`.',
+  })
+
+export type AssistantDraft = z.output<typeof assistantDraft>
+
 const sequence = z.int().min(0)
 const checkpointId = z.string().max(200)
 

@@ -1,6 +1,7 @@
 import type { AgentCommandInput } from '../protocol/agent.ts'
 import { AgentConnection, type AgentOutput, type ConnectionEnd } from './agent-connection.ts'
 import { configureCommand, findSandbox } from './boot.ts'
+import type { DraftPiece } from './draft.ts'
 import { ProjectWatch } from './project.ts'
 import type { CommandRef, Input, StepEffect, StepResult, TimerName } from './reducer-types.ts'
 import type { Session } from './session.ts'
@@ -105,6 +106,7 @@ export class AgentAttachment {
         const framework = ends ? await this.#project.inspect() : undefined
         await apply({ type: 'agent_output', processId, output, offset, framework })
       },
+      drafted: (pieces: readonly DraftPiece[]) => this.#context.tellDraft(pieces),
       live: async () => void (await apply({ type: 'live' })),
     }
   }

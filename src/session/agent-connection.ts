@@ -7,16 +7,20 @@ import {
   encodeAgentLine,
   readAgentEvent,
 } from '../protocol/agent.ts'
+import type { AssistantDraft } from '../protocol/stream-events.ts'
 import { TimeSlice } from '../lib/async/time-slice.ts'
 import { LineSplitter } from '../protocol/line-splitter.ts'
+import type { DraftPiece } from './draft.ts'
 
 /** Attachment events dealt with in one commit. */
 const batchEventsMax = 256
+/** Pieces of drafts between two other lines of the agent: at its pace more than a quarter of an hour. What is beyond counts as invalid. */
+const piecesMax = 20_000
 /** Characters of the end of the agent's standard error output that are logged. */
 const stderrTailLength = 2000
 
 /** One line of the agent. Invalid lines count against its bounds; the first of an attachment is reported as an `error`. */
-export type AgentOutput = AgentEvent | { type: 'invalid' }
+export type AgentOutput = Exclude<AgentEvent, AssistantDraft> | { type: 'invalid' }
 
 export interface AgentConnectionHandlers {
   /**
@@ -24,6 +28,8 @@ export interface AgentConnectionHandlers {
    * only then, so that none is lost; the offset is part of the commit, so that none is taken twice.
    */
   take(output: AgentOutput[], offset: number): Promise<void>
+  /** Tells what the model has written since, of an answer that comes after all that was taken. Nothing of it is kept. */
+  drafted(pieces: readonly DraftPiece[]): void
   /** All output that was waiting is taken: from now on the state of the turn is the agent's own. */
   live(): Promise<void>
 }
@@ -51,6 +57,8 @@ export class AgentConnection {
   /** Everything before it is dealt with; a line that has begun and not ended lies behind it. */
   #offset: number
   #pendingBytes = 0
+  /** Since the last other line. */
+  #pieces = 0
   // A line that an earlier server began and could not end must not be glued to ours.
   #prefix = '\n'
   #writes: Promise<void> = Promise.resolve()
@@ -122,23 +130,32 @@ export class AgentConnection {
   async #take(batch: readonly AttachmentEvent[]): Promise<void> {
     const before = this.#offset
     const output: AgentOutput[] = []
+    const pieces: DraftPiece[] = []
     for (const event of batch) {
       if (event.type !== 'output') continue
       if (event.stream === 'stderr') this.#takeStderr(event.data, event.offset)
-      else await this.#takeStdout(event.data, event.offset, output)
+      else await this.#takeStdout(event.data, event.offset, output, pieces)
     }
     if (this.#offset === before) return
     if (output.length > 0) await this.#handlers.take(output, this.#offset)
+    if (this.#isLive) this.#handlers.drafted(pieces)
     await this.#acknowledge()
   }
 
-  async #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): Promise<void> {
+  async #takeStdout(data: Buffer, offset: number, output: AgentOutput[], pieces: DraftPiece[]): Promise<void> {
     const slice = new TimeSlice()
     for (const line of this.#splitter.split(data, offset)) {
       await slice.next()
       const parsed =
         line.type === 'line' ? await readAgentEvent(line.bytes) : { ok: false as const, reason: 'too long' }
-      output.push(parsed.ok ? parsed.value : this.#reportInvalid(parsed.reason))
+      if (!parsed.ok) output.push(this.#reportInvalid(parsed.reason))
+      else if (parsed.value.type !== 'assistant_draft') {
+        this.#pieces = 0
+        // They belong to what is whole now.
+        pieces.length = 0
+        output.push(parsed.value)
+      } else if (this.#pieces++ < piecesMax) pieces.push(parsed.value)
+      else output.push({ type: 'invalid' })
     }
     const lastNewline = data.lastIndexOf(10)
     if (lastNewline !== -1) {

@@ -3,7 +3,8 @@ import type { CreateOptions } from '../lib/creation.ts'
 import type { AccessScope } from './access-token.ts'
 import type { ExportRecord } from './history.ts'
 import type { Branch } from './store.ts'
-import type { AgentConfig, Message, Session, SessionEvent, StreamEvent } from './session.ts'
+import type { AgentConfig, Message, Session, SessionEvent } from './session.ts'
+import type { StreamBatch } from './stream.ts'
 
 export interface CreateToken {
   userId: string
@@ -17,6 +18,8 @@ export interface StreamOptions {
   /** Only events above this number. */
   after: number
   signal: AbortSignal
+  /** With what the model writes before its answer is whole. Default false. */
+  drafts?: boolean
 }
 
 export interface SessionExport {
@@ -26,8 +29,8 @@ export interface SessionExport {
   records: AsyncIterable<ExportRecord>
 }
 
-/** Events in order, in arrays of those that are known together. */
-export interface SessionStream extends AsyncIterable<readonly StreamEvent[]> {
+/** Events in order, in arrays of those that are known together, and the drafts between them that were asked for. */
+export interface SessionStream extends AsyncIterable<StreamBatch> {
   /** The number after which it begins: at most that of the newest event. */
   readonly after: number
   /** The session has ended and `after` is at or past its last event: the answer is 204. */

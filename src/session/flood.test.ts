@@ -54,6 +54,18 @@ test('a turn of too many bytes ends with output_limit', async () => {
   assert.ok((await world.store.head(session.id))!.streamBytes < 20_000)
 })
 
+test('pieces of drafts are kept nowhere, and more than an answer has count as lines', async () => {
+  const service = world.serve({ limits: { turnLinesMax: 50 } })
+  const piece = { type: 'assistant_draft', offset: 0, text: 'x' }
+  world.sandboxes.script = flooding((agent) => {
+    const lines = `${JSON.stringify(piece)}\n`.repeat(1000)
+    for (let n = 0; n < 21; n++) agent.process.write(lines)
+  })
+  const { session } = await service.create(orgId, simple)
+  await goesOn(service, session.id)
+  assert.equal(await count(session.id, 'assistant_draft'), 0)
+})
+
 test('lines that are left out count as well: ready in a turn, files that changed, garbage', async () => {
   const service = world.serve({ limits: { turnLinesMax: 50 } })
   const floods = [

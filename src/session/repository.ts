@@ -1,6 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { newId } from '../lib/id.ts'
+import type { DraftPiece } from './draft.ts'
 import { hasEnded, reduce } from './reducer.ts'
 import type { Effect, Input } from './reducer-types.ts'
 import { initialRun, loadState, type RunnerState, type SessionState } from './state.ts'
@@ -23,6 +24,8 @@ export class SessionRepository {
   readonly #lock = new KeyedMutex()
   #stored: Omit<SessionState, 'run'> | undefined
   #run = initialRun
+  /** Of the last commit. */
+  #lastSequence = 0
 
   /** `perform` begins the effects of each input, after its commit and in the order of the inputs. It must not throw. */
   constructor(
@@ -59,6 +62,7 @@ export class SessionRepository {
         const { agentConfig, artifacts } = state.session
         stored = { ...state, session: { ...committed.session, agentConfig, artifacts } }
         const { lastSequence } = committed
+        this.#lastSequence = lastSequence
         bus.publish({ type: 'session_changed', sessionId: this.sessionId, lastSequence })
       }
       this.#stored = stored
@@ -67,6 +71,17 @@ export class SessionRepository {
       this.#perform(effects, next)
       return next
     })
+  }
+
+  /** Tells followers of an answer that comes after the events of the last commit. */
+  tellDraft(pieces: readonly DraftPiece[]): void {
+    const { sessionId } = this
+    const afterSequence = this.#lastSequence
+    // Not known before the first commit of this process.
+    if (afterSequence === 0) return
+    for (const { offset, text } of pieces) {
+      this.#deps.bus.publish({ type: 'answer_drafted', sessionId, afterSequence, offset, text })
+    }
   }
 
   /** Forgets what was read, so that it is read again. */

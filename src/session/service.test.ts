@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isServiceError } from '../errors.ts'
 import type { StreamEvent } from './session.ts'
+import type { StreamBatch } from './stream.ts'
 import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
 
 const world = useWorld()
@@ -383,11 +384,11 @@ test('a stream ends when its signal aborts, and when the service closes', async 
 })
 
 async function collect<Value = StreamEvent>(
-  stream: AsyncIterable<readonly StreamEvent[]>,
+  stream: AsyncIterable<StreamBatch>,
   map: (event: StreamEvent) => Value = (event) => event as Value,
 ): Promise<Value[]> {
   const values: Value[] = []
-  for await (const events of stream) values.push(...events.map(map))
+  for await (const batch of stream) if (!('text' in batch)) values.push(...batch.map(map))
   return values
 }
 

@@ -407,7 +407,8 @@ export class Sessions {
     const after = Math.min(options.after, last)
     const exhausted = status === 'ended' && after === last
     const signal = AbortSignal.any([options.signal, this.#closing.signal])
-    return { after, exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
+    const follow = options.drafts ? 'followWithDrafts' : 'follow'
+    return { after, exhausted, [Symbol.asyncIterator]: () => this.#streams[follow](sessionId, after, signal) }
   }
 
   /** All of a session. Throws `not_found`. */

@@ -17,6 +17,7 @@ import {
 } from './boot.ts'
 import { retryBackOff, type SessionLimits, type SessionTimings } from './config.ts'
 import { wakeFailedText } from './decision.ts'
+import type { DraftPiece } from './draft.ts'
 import { dropForkCheckpoint } from './fork.ts'
 import type { SessionPoints } from './points.ts'
 import type { Input, StepEffect, StepResult } from './reducer-types.ts'
@@ -52,6 +53,8 @@ export interface RunnerContext extends RunnerDeps {
   read: () => Promise<SessionState>
   apply: (input: Input) => Promise<SessionState>
   applyUnlessStopped: (input: Input) => Promise<void>
+  /** Tells followers of an answer that is being written. */
+  tellDraft: (pieces: readonly DraftPiece[]) => void
   asAgent: <Result>(work: () => Result) => Result
 }
 

@@ -46,7 +46,22 @@ async function world(pollMs = 60_000) {
     bus.publish({ type: 'session_changed', sessionId: id, lastSequence: 0 })
   }
   const follow = (after = 0, signal: AbortSignal = never) => streams.follow(id, after, signal)
-  return { id, streams, say, sayUnheard, end, follow, reads, openTail: () => new SessionTail(deps, id) }
+  /** The agent writes more of an answer that comes after this event. */
+  const draft = (afterSequence: number, offset: number, text: string) =>
+    bus.publish({ type: 'answer_drafted', sessionId: id, afterSequence, offset, text })
+  const followDrafts = (signal: AbortSignal = never) => streams.followWithDrafts(id, 0, signal)
+  return {
+    id,
+    streams,
+    say,
+    sayUnheard,
+    end,
+    follow,
+    draft,
+    followDrafts,
+    reads,
+    openTail: () => new SessionTail(deps, id),
+  }
 }
 
 async function numbers(
@@ -220,4 +235,54 @@ test('a tail keeps no event that is larger than what it may keep', async () => {
   await tail.waitForChange(never)
   assert.equal(tail.after(3)?.length, 1)
   tail.close()
+})
+
+test('who asks for drafts is told what is written of an answer between the events, others are not', async () => {
+  const { say, end, follow, draft, followDrafts } = await world()
+  await say(1)
+  const others = numbers(follow())
+  const stream = followDrafts()
+  const next = async () => {
+    const { value } = await stream.next()
+    return 'text' in value ? `${value.offset} ${value.text}` : value.map(({ sequence }: StreamEvent) => sequence)
+  }
+  assert.deepEqual(await next(), [1])
+  draft(1, 0, 'The ')
+  assert.equal(await next(), '0 The ')
+  draft(1, 4, 'reef')
+  draft(1, 8, ' is')
+  assert.equal(await next(), '4 reef is')
+  const late = followDrafts()
+  assert.deepEqual((await late.next()).value.length, 1)
+  assert.deepEqual((await late.next()).value, { offset: 0, text: 'The reef is' })
+  draft(1, 11, ' alive')
+  await say(1)
+  // Of the answer that is whole now, and of the next one, whose event before is not known yet.
+  draft(1, 17, '!')
+  draft(2, 0, 'And ')
+  const told: unknown[] = []
+  while (told.at(-1) !== '0 And ') told.push(await next())
+  assert.deepEqual(told.at(-2), [2])
+  await end()
+  assert.equal((await stream.next()).done, true)
+  assert.deepEqual(await others, [1, 2])
+})
+
+test('a draft never comes before the events that it follows, and none is told of an answer that is whole', async () => {
+  const { say, sayUnheard, end, draft, followDrafts } = await world()
+  await say(1)
+  const stream = followDrafts()
+  await stream.next()
+  await sayUnheard(1)
+  draft(2, 0, 'waits')
+  await turn()
+  await turn()
+  await say(1)
+  const seen: unknown[] = []
+  const read = (async () => {
+    for await (const batch of stream) seen.push('text' in batch ? batch.text : batch.map(({ sequence }) => sequence))
+  })()
+  await end()
+  await read
+  assert.deepEqual(seen.flat(), [2, 3])
 })

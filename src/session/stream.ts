@@ -1,8 +1,12 @@
 import type { EventBus } from '../events/index.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { isLastPage, pageEvents, ReplayPages, textLength } from './replay.ts'
+import { AnswerDraft, type DraftPiece } from './draft.ts'
 import type { StreamEvent } from './session.ts'
 import type { SessionHead, SessionStore } from './store.ts'
+
+/** Events that are known together, or more of an answer that is being written. */
+export type StreamBatch = readonly StreamEvent[] | DraftPiece
 
 interface Followed {
   tail: SessionTail
@@ -25,12 +29,27 @@ export class SessionStreams {
    * session has ended and all was yielded, or when `signal` aborts. Followers at one place get the same array. Holds one page, or what
    * the tail keeps.
    */
-  async *follow(sessionId: string, after: number, signal: AbortSignal): AsyncGenerator<readonly StreamEvent[]> {
+  follow(sessionId: string, after: number, signal: AbortSignal): AsyncGenerator<readonly StreamEvent[]> {
+    return this.#follow(sessionId, after, signal, { drafts: false }) as AsyncGenerator<readonly StreamEvent[]>
+  }
+
+  /** As `follow`, with what the model has written of its answer so far and writes on, once all events before it are told. */
+  followWithDrafts(sessionId: string, after: number, signal: AbortSignal): AsyncGenerator<StreamBatch> {
+    return this.#follow(sessionId, after, signal, { drafts: true })
+  }
+
+  async *#follow(
+    sessionId: string,
+    after: number,
+    signal: AbortSignal,
+    { drafts }: { drafts: boolean },
+  ): AsyncGenerator<StreamBatch> {
     const followed = this.#enter(sessionId)
     const { tail } = followed
     try {
       await tail.opened
       let sequence = after
+      let told = { number: -1, length: 0 }
       while (!signal.aborted) {
         const newest = tail.after(sequence)
         const events = newest ?? (await this.#pages.after(sessionId, sequence, tail.last))
@@ -40,7 +59,14 @@ export class SessionStreams {
         if (newest === undefined) await this.#deps.pages.next()
         else if (events.length > 0) continue
         else if (tail.hasEnded) return
-        else await tail.waitForChange(signal)
+        else {
+          const more = drafts ? tail.draft.after(told) : undefined
+          if (more === undefined) await tail.waitForChange(signal)
+          else {
+            told = more.told
+            yield more.piece
+          }
+        }
       }
     } finally {
       this.#leave(sessionId, followed)
@@ -85,6 +111,9 @@ const windowEvents = 128
 /** Characters of JSON in a window. A longer event is not kept: each session that is followed would hold one. */
 const windowTextMax = 256 * 1024
 
+/** Pieces of drafts that wait for the events before them. */
+const piecesMax = 1000
+
 interface TailDeps {
   store: SessionStore
   bus: EventBus
@@ -102,6 +131,8 @@ interface TailDeps {
  * The subscription comes before the first read, and each read after its notification, so that no event falls between the two.
  */
 export class SessionTail {
+  /** The answer that is being written after all known events. */
+  readonly draft = new AnswerDraft()
   readonly #deps: TailDeps
   readonly #sessionId: string
   readonly #opened = Promise.withResolvers<void>()
@@ -113,6 +144,8 @@ export class SessionTail {
   readonly #slices = new Map<number, readonly StreamEvent[]>()
   #head: SessionHead | undefined
   #last = 0
+  /** Those whose events before are not known yet. */
+  #pieces: (DraftPiece & { afterSequence: number })[] = []
   #hasEnded = false
   #failure: { error: unknown } | undefined
   #isClosed = false
@@ -182,6 +215,7 @@ export class SessionTail {
     const { store, bus } = this.#deps
     const unsubscribe = bus.subscribe(this.#sessionId, (event) => {
       if (event.type === 'session_changed') this.#notify()
+      if (event.type === 'answer_drafted') this.#drafted(event)
     })
     try {
       this.#last = Math.max(0, (await store.lastSequence(this.#sessionId)) - windowEvents)
@@ -191,6 +225,7 @@ export class SessionTail {
         this.#head = await store.head(this.#sessionId)
         const isRunning = this.#head?.status === 'running'
         await this.#readOn()
+        this.#takePieces()
         this.#hasEnded = !isRunning
         this.#release()
         if (this.#hasEnded) return
@@ -222,6 +257,22 @@ export class SessionTail {
     const isTooMuch = () => this.#window.length > windowEvents || this.#windowText > windowTextMax
     while (isTooMuch()) this.#windowText -= this.#window.shift()?.textLength ?? 0
     this.#last = events.at(-1)?.sequence ?? this.#last
+    // An agent says nothing else while it writes an answer.
+    this.draft.end()
+  }
+
+  #drafted(piece: DraftPiece & { afterSequence: number }): void {
+    this.#pieces.push(piece)
+    if (this.#pieces.length > piecesMax) this.#pieces.shift()
+    if (piece.afterSequence > this.#last) return
+    this.#takePieces()
+    this.#release()
+  }
+
+  #takePieces(): void {
+    // Those of an earlier answer, which is whole by now, are left out.
+    for (const piece of this.#pieces) if (piece.afterSequence === this.#last) this.draft.take(piece)
+    this.#pieces = this.#pieces.filter(({ afterSequence }) => afterSequence > this.#last)
   }
 
   #release(): void {

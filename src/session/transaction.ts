@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { IdPrefix } from '../lib/id.ts'
-import type { AgentEvent, ResultSubtype } from '../protocol/agent.ts'
+import type { ResultSubtype } from '../protocol/agent.ts'
 import type { StreamEventData } from '../protocol/stream-events.ts'
 import type { AgentOutput } from './agent-connection.ts'
 import {
@@ -113,7 +113,7 @@ export class Transaction {
     if (!this.overdraft && line.type !== 'invalid') this.#accept(line)
   }
 
-  #accept(event: AgentEvent): void {
+  #accept(event: Exclude<AgentOutput, { type: 'invalid' }>): void {
     const { turn, session, idle } = this.state
     const inTurn = turn !== undefined && turn.result === undefined
     switch (event.type) {

@@ -21,6 +21,8 @@ const waitMs = 60_000
 /** A real agent process, spoken to as the server does. */
 export class AgentProcess implements AsyncDisposable {
   readonly events: AgentEvent[] = []
+  /** Pieces of answers as they were written, kept apart: how many there are depends on the machine. */
+  readonly drafts: AgentEventOf<'assistant_draft'>[] = []
   /** Lines of standard output that are not events: there must be none. */
   readonly rejected: string[] = []
   stderr = ''
@@ -51,7 +53,8 @@ export class AgentProcess implements AsyncDisposable {
     this.#child.stdout.on('data', (chunk: Buffer) => {
       for (const line of splitter.push(chunk)) {
         const parsed = line.type === 'line' ? parseAgentEvent(line.text) : undefined
-        if (parsed?.ok) this.events.push(parsed.value)
+        if (parsed?.ok && parsed.value.type === 'assistant_draft') this.drafts.push(parsed.value)
+        else if (parsed?.ok) this.events.push(parsed.value)
         else this.rejected.push(parsed ? parsed.reason : 'too long')
       }
       for (const watcher of this.#watchers) watcher()

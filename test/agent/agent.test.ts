@@ -4,6 +4,7 @@ import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { costNanoUsd, usd } from '../../src/lib/model-price.ts'
 import { agentLineBytesMax } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
@@ -356,4 +357,53 @@ test('agent: its cached tokens are those that the gateway counts, and cost the s
   assert.deepEqual([model, estimated], ['anthropic/claude-sonnet-4-5', false])
   assert.deepEqual([tokens.inputTokens, tokens.cacheReadTokens, tokens.cacheWriteTokens], [1212, 1000, 200])
   assert.equal(cost, usd(costNanoUsd(price, tokens)))
+})
+
+test('agent: what the model writes is told before the answer is whole, each answer from its begin', async () => {
+  const [start, open, , close, ...end] = answerEvents
+  const written = ['The reef ', 'is 🐚 ', 'alive']
+  const send = (response: ServerResponse, events: readonly object[]) => {
+    for (const event of events)
+      response.write(`event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`)
+  }
+  let goOn = Promise.withResolvers<void>()
+  await using upstream = await fakeAnthropic((_body, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    send(response, [start!, open!])
+    void (async () => {
+      for (const text of written) {
+        send(response, [{ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } }])
+        await goOn.promise
+        goOn = Promise.withResolvers()
+      }
+      send(response, [close!, ...end])
+      response.end()
+    })()
+    return true
+  })
+  await using world = await World.create({ anthropic: { baseUrl: upstream.url } })
+  await using agent = await world.agent({ model: { provider: 'anthropic', id: 'some-model' } })
+  for (const turn of ['msg_1', 'msg_2']) {
+    const before = agent.drafts.length
+    const text = () =>
+      agent.drafts
+        .slice(before)
+        .map((piece) => piece.text)
+        .join('')
+    const ended = agent.turn(turn, 'Hello')
+    for (const [index] of written.entries()) {
+      const sofar = written.slice(0, index + 1).join('')
+      await eventually(() => text() === sofar)
+      goOn.resolve()
+    }
+    const events = await ended
+    assertTurn(events, turn)
+    assert.equal(result(events).result, written.join(''))
+    let offset = 0
+    for (const piece of agent.drafts.slice(before)) {
+      assert.equal(piece.offset, offset)
+      offset += piece.text.length
+    }
+  }
+  await assertCleanEnd(agent)
 })

@@ -42,6 +42,7 @@ export class AcpEvents extends TurnEvents {
     const taken = text.slice(0, textCharactersMax - this.#text.length)
     this.#charactersLeftOut += text.length - taken.length
     this.#text += taken
+    this.draft.add(taken)
   }
 
   #callUpdated(update: SessionUpdate & { sessionUpdate: 'tool_call' | 'tool_call_update' }): void {

@@ -13,6 +13,7 @@ export class ClaudeEvents extends TurnEvents {
     if (!isRecord(message)) return
     const { type, session_id: sessionId } = message
     if (typeof sessionId === 'string' && sessionId !== '') this.sessionId = sessionId.slice(0, 200)
+    if (type === 'stream_event' && !message['parent_tool_use_id']) this.#write(message['event'])
     if (type === 'assistant') this.#assistant(message)
     if (type === 'user') this.#toolResults(message)
     if (type === 'result') this.result = resultOf(message)
@@ -21,6 +22,15 @@ export class ClaudeEvents extends TurnEvents {
   /** Ends the turn. A call without an end counts as failed. */
   end(): void {
     for (const id of this.#calls.keys()) this.#callResult(id, undefined, true)
+  }
+
+  /** One event of the API's stream. */
+  #write(event: unknown): void {
+    if (!isRecord(event)) return
+    if (event['type'] === 'message_start') this.draft.restart()
+    const { delta } = event
+    if (!isRecord(delta) || delta['type'] !== 'text_delta') return
+    if (typeof delta['text'] === 'string') this.draft.add(delta['text'])
   }
 
   #assistant(message: Record<string, unknown>): void {

@@ -126,6 +126,7 @@ class ClaudeSession implements HarnessSession {
       permissionMode: 'bypassPermissions',
       allowDangerouslySkipPermissions: true,
       settingSources: ['project'],
+      includePartialMessages: true,
       disallowedTools: [...refused, hostedTool],
       ...defined({ maxTurns, resume: this.#sessionId }),
       env: {

@@ -14,6 +14,8 @@ export class PiEvents extends TurnEvents {
   lastAnswer: AssistantMessage | undefined
 
   take(event: AgentSessionEvent): void {
+    if (event.type === 'message_start' && event.message.role === 'assistant') this.draft.restart()
+    if (event.type === 'message_update') this.#write(event.assistantMessageEvent)
     if (event.type === 'message_end' && event.message.role === 'assistant') this.#answer(event.message)
     if (event.type === 'tool_execution_start') {
       this.#calls.set(event.toolCallId, this.openCall(protocolToolName(event.toolName), event.args))
@@ -23,6 +25,11 @@ export class PiEvents extends TurnEvents {
       this.#calls.delete(event.toolCallId)
       this.callEnded(event.toolCallId, call, event.isError, event.result)
     }
+  }
+
+  #write(event: Extract<AgentSessionEvent, { type: 'message_update' }>['assistantMessageEvent']): void {
+    if (event.type === 'text_start') this.draft.breakLine()
+    if (event.type === 'text_delta') this.draft.add(event.delta)
   }
 
   #answer(message: AssistantMessage): void {

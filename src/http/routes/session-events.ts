@@ -15,7 +15,8 @@ export const sessionEventRoutes = [
     description:
       'Server-sent events: `id` is the number of the event in its session, `data` one JSON object, a ' +
       '[`StreamEvent`](#/components/schemas/StreamEvent). All past ' +
-      'events come first, or those after `Last-Event-ID` or `after`. 204 says that the session has ended and nothing is missing.',
+      'events come first, or those after `Last-Event-ID` or `after`. With `drafts` an [`AssistantDraft`](#/components/schemas/AssistantDraft) comes ' +
+      'for what the model has written since, up to twenty times a second, without `id`. 204 says that the session has ended and nothing is missing.',
     auth: 'key_or_query',
     token: 'stream',
     query: wire.eventsQuery,
@@ -34,7 +35,8 @@ export const sessionEventRoutes = [
       const options = { caps: eventStreamCaps(call, sessionId), about: { sessionId } }
       return await streamEvents(call, options, async (signal, send) => {
         const user = defined({ userId: query.user_id })
-        const stream = await deps.sessions.stream(orgId, sessionId, { ...user, after, signal })
+        const drafts = query.drafts === 'true'
+        const stream = await deps.sessions.stream(orgId, sessionId, { ...user, after, signal, drafts })
         if (stream.exhausted) return noContent
         return await send(stream, isNewest ? sessionEncodingFrom(stream.after) : sessionEncoding)
       })

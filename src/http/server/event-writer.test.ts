@@ -108,3 +108,8 @@ test('a client that takes nothing is given up, also in the middle of an event', 
   await tick(1)
   assert.equal(end(), 'stalled')
 })
+
+test('a draft is an event without a number, between those that have one', () => {
+  const draft = sessionEncoding.encode({ offset: 3, text: 'a\nb' }).toString()
+  assert.equal(draft, 'data: {"type":"assistant_draft","offset":3,"text":"a\\nb"}\n\n')
+})

@@ -2,7 +2,8 @@ import type { Writable } from 'node:stream'
 import type { LogBatch } from '../../events/index.ts'
 import { FairYield } from '../../lib/async/fair-yield.ts'
 import { heartbeatMs } from '../../protocol/heartbeat.ts'
-import { eventText, type StreamEvent } from '../../session/index.ts'
+import type { AssistantDraft } from '../../protocol/stream-events.ts'
+import { eventText, type StreamBatch, type StreamEvent } from '../../session/index.ts'
 import { logEventView } from './log-event-view.ts'
 
 /** What a reconnecting `EventSource` waits (docs/use/api.md § Conventions). */
@@ -39,14 +40,22 @@ function framed(id: number, json: string): string {
   return `id: ${id}\ndata: ${json}\n\n`
 }
 
-/** Encodes the stream of a session. */
-export const sessionEncoding: Encoding<readonly StreamEvent[]> = {
-  encode: cached((events) => events.map((event) => framed(event.sequence, eventText(event)))),
+const encodedEvents = cached((events: readonly StreamEvent[]) =>
+  events.map((event) => framed(event.sequence, eventText(event))),
+)
+
+/** Encodes the stream of a session. A draft has no number: a client that connects again goes on after the event before it. */
+export const sessionEncoding: Encoding<StreamBatch> = {
+  encode(batch) {
+    if (!('text' in batch)) return encodedEvents(batch)
+    const draft: AssistantDraft = { type: 'assistant_draft', offset: batch.offset, text: batch.text }
+    return Buffer.from(`data: ${JSON.stringify(draft)}\n\n`)
+  },
   heartbeat: () => heartbeat,
 }
 
 /** As `sessionEncoding`, and tells the client where its stream begins before anything has happened. */
-export function sessionEncodingFrom(position: number): Encoding<readonly StreamEvent[]> {
+export function sessionEncodingFrom(position: number): Encoding<StreamBatch> {
   return { ...sessionEncoding, opening: Buffer.from(`id: ${position}\n\n`) }
 }
 

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { ids } from '../../protocol/http/examples.ts'
 import { common, files, metrics } from '../../protocol/http/index.ts'
-import { streamEventSchema } from '../../protocol/stream-events.ts'
+import { assistantDraft, streamEventSchema } from '../../protocol/stream-events.ts'
 import { isSessionPath } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
@@ -44,6 +44,7 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
   }
   // The lines of event streams have these schemas; no answer has them.
   jsonSchema(streamEventSchema, 'output', components)
+  jsonSchema(assistantDraft, 'output', components)
   jsonSchema(files.fileChange, 'output', components)
   jsonSchema(metrics.followedSample, 'output', components)
   return {

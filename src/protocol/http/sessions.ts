@@ -174,6 +174,10 @@ export const eventsQuery = ownerQuery.extend({
     .describe(
       'Only events above this number; `newest`: with what comes, after an event that has the number of the newest alone',
     ),
+  drafts: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe('`true`: also what the model writes before its answer is whole, as events without `id`'),
 })
 
 export const eventsHeaders = z.object({

@@ -6,6 +6,7 @@ import { Button } from '../../../ui/button.tsx'
 import { leftRangesOf, rangeAt, rangeOf, withGroups } from '../stream/left-ranges.ts'
 import type { LogView, SessionLog } from '../stream/session-log.ts'
 import { ConversationContext } from './conversation-context.ts'
+import { DraftText } from './draft-text.tsx'
 import { EarlierEvents } from './earlier-events.tsx'
 import { LeftBranch } from './left-branch.tsx'
 import { LogNotice } from './log-notice.tsx'
@@ -13,7 +14,7 @@ import { RowView } from './row-view.tsx'
 import { useFollowing } from './use-following.ts'
 import { useTarget } from './use-target.ts'
 import { MessageItem } from './user-message.tsx'
-import { adoptedOf, currentOf, inheritedOf, pendingOf, turnMessageOf, type ViewItem } from './view-items.ts'
+import { adoptedOf, currentOf, draftOf, inheritedOf, pendingOf, turnMessageOf, type ViewItem } from './view-items.ts'
 
 const heights: Partial<Record<ViewItem['kind'], number>> = { user: 70, message: 70, text: 60, error: 70 }
 const lineHeight = 34
@@ -42,11 +43,12 @@ export function Conversation({ session, turns, log, view, event }: ConversationP
       ...inheritedOf(session, transcript, turns),
       ...rows,
       ...pendingOf(session, transcript, state),
+      ...draftOf(view),
     ]
     return { items: all, ranges: left }
     // Rows are changed in place; the revision stands for them.
     // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [revision, transcript, session, turns, state, openKeys])
+  }, [revision, transcript, session, turns, state, view.draft, openKeys])
   const getItemKey = useCallback((index: number) => items[index]?.key ?? index, [items])
   const { target, isSeeking } = useTarget(event, log)
   const virtualizer = useVirtualizer({
@@ -141,7 +143,7 @@ export function Conversation({ session, turns, log, view, event }: ConversationP
                     <Item
                       item={item}
                       isOpen={openKeys.has(item.key)}
-                      isLeft={item.kind !== 'message' && rangeOf(ranges, item) !== undefined}
+                      isLeft={item.kind !== 'message' && item.kind !== 'draft' && rangeOf(ranges, item) !== undefined}
                       isMarked={index === targetIndex}
                       onToggle={toggle}
                       onToggleLeft={toggleLeft}
@@ -182,6 +184,7 @@ interface ItemProps {
 function Item({ item, isOpen, isLeft, isMarked, onToggle, onToggleLeft }: ItemProps): ReactNode {
   if (item.kind === 'left') return <LeftBranch group={item} onToggle={onToggleLeft} />
   if (item.kind === 'message') return <MessageItem message={item.message} note={item.note} />
+  if (item.kind === 'draft') return <DraftText text={item.text} />
   return (
     <RowView
       row={item}

@@ -1,7 +1,7 @@
 import type { Message, SessionInfo, TurnInfo } from 'atoll-sdk'
 import type { LeftGroup } from '../stream/left-ranges.ts'
 import type { RewoundRow, Row, UserRow } from '../stream/rows.ts'
-import type { LogState } from '../stream/session-log.ts'
+import type { LogState, LogView } from '../stream/session-log.ts'
 import type { Transcript } from '../stream/transcript.ts'
 
 /** A message that the stream does not have. */
@@ -14,7 +14,16 @@ interface MessageItem {
   note: string
 }
 
-export type ViewItem = Row | LeftGroup | MessageItem
+/** The answer that is being written. */
+interface DraftItem {
+  kind: 'draft'
+  key: string
+  event: 0
+  revision: number
+  text: string
+}
+
+export type ViewItem = Row | LeftGroup | MessageItem | DraftItem
 
 const itemOf = (message: Message, note: string): MessageItem => ({
   ...{ kind: 'message', key: message.id, event: 0, revision: 0 },
@@ -43,6 +52,11 @@ export function pendingOf(session: SessionInfo, transcript: Transcript, state: L
   if (activity !== 'starting' && activity !== 'working') return []
   const message = currentOf(session, transcript)
   return message === undefined ? [] : [itemOf(message, message.state === 'queued' ? 'waits' : 'the agent has it')]
+}
+
+export function draftOf({ draft: { number, text }, state }: LogView): DraftItem[] {
+  if (text === '' || state !== 'live') return []
+  return [{ ...{ kind: 'draft', key: `draft${number}`, event: 0, text }, revision: text.length }]
 }
 
 export function turnMessageOf(

@@ -1,4 +1,11 @@
-import { AtollError, ConflictError, type AgentEvent, type Session, type StreamEvent } from 'atoll-sdk'
+import {
+  AtollError,
+  ConflictError,
+  type AgentEvent,
+  type AssistantDraft,
+  type Session,
+  type StreamEvent,
+} from 'atoll-sdk'
 import { Transcript } from './transcript.ts'
 
 /** Events before the newest one that are read first. */
@@ -29,6 +36,8 @@ export interface LogView {
   error: unknown
   isReadingEarlier: boolean
   earlierError: unknown
+  /** The answer that is being written: what there is of it, and which one it is. */
+  draft: { number: number; text: string }
   /** Turns that have ended, and rewinds, since the reading began: what an agent makes is another then. */
   turnsDone: number
 }
@@ -53,6 +62,7 @@ export class SessionLog {
     error: undefined,
     isReadingEarlier: false,
     earlierError: undefined,
+    draft: { number: 0, text: '' },
     turnsDone: 0,
   }
   #following: AbortController | undefined
@@ -178,7 +188,9 @@ export class SessionLog {
           if (this.#view.state === 'broken') this.#tell({ state: 'live', error: undefined })
         }
         const onBreak = (error: unknown) => this.#tell({ state: 'broken', error })
-        for await (const event of this.#session.events({ after: this.transcript.last, signal, onOpen, onBreak })) {
+        const onDraft = (piece: AssistantDraft) => this.#takeDraft(piece)
+        const { last: after } = this.transcript
+        for await (const event of this.#session.events({ after, signal, onOpen, onBreak, onDraft })) {
           if (!this.#take(event)) return
         }
         return this.#tell({ state: 'over' })
@@ -191,11 +203,19 @@ export class SessionLog {
     }
   }
 
+  /** A piece that does not follow what is here is left out: the whole answer comes later. */
+  #takeDraft({ offset, text }: AssistantDraft): void {
+    const { number, text: known } = this.#view.draft
+    if (offset === 0) this.#tell({ draft: { number: number + 1, text } })
+    else if (offset === known.length) this.#tell({ draft: { number, text: known + text } })
+  }
+
   /** False when there is no room for more. */
   #take(event: StreamEvent<AgentEvent>): boolean {
     const { transcript } = this
     const hadTurn = transcript.turn !== undefined
     transcript.add(event)
+    if (this.#view.draft.text !== '') this.#tell({ draft: { number: this.#view.draft.number, text: '' } })
     if (event.sequence >= this.#newest && this.#view.state === 'reading') this.#tell({ state: 'live' })
     if (event.sequence > this.#newest) {
       const hasTurn = transcript.turn !== undefined
