@@ -106,7 +106,7 @@ export class AgentAttachment {
         const framework = ends ? await this.#project.inspect() : undefined
         await apply({ type: 'agent_output', processId, output, offset, framework })
       },
-      drafted: (pieces: readonly DraftPiece[]) => this.#context.tellDraft(pieces),
+      drafted: (piece: DraftPiece) => this.#context.tellDraft(piece),
       live: async () => void (await apply({ type: 'live' })),
     }
   }

@@ -10,7 +10,7 @@ import {
 import type { AssistantDraft } from '../protocol/stream-events.ts'
 import { TimeSlice } from '../lib/async/time-slice.ts'
 import { LineSplitter } from '../protocol/line-splitter.ts'
-import type { DraftPiece } from './draft.ts'
+import { type DraftPiece, joined } from './draft.ts'
 
 /** Attachment events dealt with in one commit. */
 const batchEventsMax = 256
@@ -29,7 +29,7 @@ export interface AgentConnectionHandlers {
    */
   take(output: AgentOutput[], offset: number): Promise<void>
   /** Tells what the model has written since, of an answer that comes after all that was taken. Nothing of it is kept. */
-  drafted(pieces: readonly DraftPiece[]): void
+  drafted(piece: DraftPiece): void
   /** All output that was waiting is taken: from now on the state of the turn is the agent's own. */
   live(): Promise<void>
 }
@@ -57,8 +57,10 @@ export class AgentConnection {
   /** Everything before it is dealt with; a line that has begun and not ended lies behind it. */
   #offset: number
   #pendingBytes = 0
-  /** Since the last other line. */
+  /** Pieces of drafts since the last other line. */
   #pieces = 0
+  /** Those of the batch at hand. */
+  #draft: DraftPiece | undefined
   // A line that an earlier server began and could not end must not be glued to ours.
   #prefix = '\n'
   #writes: Promise<void> = Promise.resolve()
@@ -130,19 +132,20 @@ export class AgentConnection {
   async #take(batch: readonly AttachmentEvent[]): Promise<void> {
     const before = this.#offset
     const output: AgentOutput[] = []
-    const pieces: DraftPiece[] = []
     for (const event of batch) {
       if (event.type !== 'output') continue
       if (event.stream === 'stderr') this.#takeStderr(event.data, event.offset)
-      else await this.#takeStdout(event.data, event.offset, output, pieces)
+      else await this.#takeStdout(event.data, event.offset, output)
     }
     if (this.#offset === before) return
     if (output.length > 0) await this.#handlers.take(output, this.#offset)
-    if (this.#isLive) this.#handlers.drafted(pieces)
+    const draft = this.#draft
+    this.#draft = undefined
+    if (draft !== undefined && this.#isLive) this.#handlers.drafted(draft)
     await this.#acknowledge()
   }
 
-  async #takeStdout(data: Buffer, offset: number, output: AgentOutput[], pieces: DraftPiece[]): Promise<void> {
+  async #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): Promise<void> {
     const slice = new TimeSlice()
     for (const line of this.#splitter.split(data, offset)) {
       await slice.next()
@@ -151,10 +154,10 @@ export class AgentConnection {
       if (!parsed.ok) output.push(this.#reportInvalid(parsed.reason))
       else if (parsed.value.type !== 'assistant_draft') {
         this.#pieces = 0
-        // They belong to what is whole now.
-        pieces.length = 0
+        // It belongs to what is whole now.
+        this.#draft = undefined
         output.push(parsed.value)
-      } else if (this.#pieces++ < piecesMax) pieces.push(parsed.value)
+      } else if (this.#pieces++ < piecesMax) this.#draft = joined(this.#draft, parsed.value)
       else output.push({ type: 'invalid' })
     }
     const lastNewline = data.lastIndexOf(10)

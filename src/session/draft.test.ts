@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { draftCharactersMax } from '../protocol/agent.ts'
-import { AnswerDraft } from './draft.ts'
+import { AnswerDraft, joined } from './draft.ts'
 
 const nothing = { number: -1, length: 0 }
 
@@ -33,4 +33,19 @@ test('draft: a piece that does not follow is left out, another begin replaces wh
   draft.take({ offset: draftCharactersMax - 1, text: 'yz' })
   draft.take({ offset: draftCharactersMax, text: 'more' })
   assert.equal(draft.after(nothing)?.piece.text.length, draftCharactersMax)
+})
+
+test('draft: pieces that come at once are one, of the newest answer, without those that do not follow', () => {
+  const pieces = [
+    { offset: 3, text: 'left out' },
+    { offset: 0, text: 'old' },
+    { offset: 0, text: 'The ' },
+    { offset: 4, text: 'reef' },
+    { offset: 99, text: 'gap' },
+    { offset: 8, text: ' is' },
+  ]
+  const one = pieces.reduce<ReturnType<typeof joined> | undefined>((before, piece) => joined(before, piece), undefined)
+  assert.deepEqual(one, { offset: 0, text: 'The reef is' })
+  const rest = pieces.slice(3).reduce<ReturnType<typeof joined> | undefined>(joined, undefined)
+  assert.deepEqual(rest, { offset: 4, text: 'reef is' })
 })

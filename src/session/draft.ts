@@ -4,6 +4,13 @@ import type { AssistantDraft } from '../protocol/stream-events.ts'
 /** More of an answer that a model is writing. */
 export type DraftPiece = Pick<AssistantDraft, 'offset' | 'text'>
 
+/** Two pieces as one, however many come at once: a piece that begins an answer replaces what came before, one that does not follow it is left out. */
+export function joined(before: DraftPiece | undefined, piece: DraftPiece): DraftPiece {
+  if (before === undefined || piece.offset === 0) return { offset: piece.offset, text: piece.text }
+  if (piece.offset !== before.offset + before.text.length) return before
+  return { offset: before.offset, text: before.text + piece.text }
+}
+
 /** How much of which draft a follower has been told. */
 export interface ToldDraft {
   number: number

@@ -74,14 +74,11 @@ export class SessionRepository {
   }
 
   /** Tells followers of an answer that comes after the events of the last commit. */
-  tellDraft(pieces: readonly DraftPiece[]): void {
+  tellDraft({ offset, text }: DraftPiece): void {
     const { sessionId } = this
     const afterSequence = this.#lastSequence
     // Not known before the first commit of this process.
-    if (afterSequence === 0) return
-    for (const { offset, text } of pieces) {
-      this.#deps.bus.publish({ type: 'answer_drafted', sessionId, afterSequence, offset, text })
-    }
+    if (afterSequence > 0) this.#deps.bus.publish({ type: 'answer_drafted', sessionId, afterSequence, offset, text })
   }
 
   /** Forgets what was read, so that it is read again. */

@@ -54,7 +54,7 @@ export class SessionRunner {
       apply: (input) => this.#apply(input),
       applyUnlessStopped: (input) => this.#applyUnlessStopped(input),
       asAgent: (work) => this.#asAgent(work),
-      tellDraft: (pieces) => this.#repository.tellDraft(pieces),
+      tellDraft: (piece) => this.#repository.tellDraft(piece),
     }
     this.#attachment = new AgentAttachment(this.#context)
     this.#steps = new Steps(this.#context, this.#attachment)

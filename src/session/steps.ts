@@ -54,7 +54,7 @@ export interface RunnerContext extends RunnerDeps {
   apply: (input: Input) => Promise<SessionState>
   applyUnlessStopped: (input: Input) => Promise<void>
   /** Tells followers of an answer that is being written. */
-  tellDraft: (pieces: readonly DraftPiece[]) => void
+  tellDraft: (piece: DraftPiece) => void
   asAgent: <Result>(work: () => Result) => Result
 }
 
