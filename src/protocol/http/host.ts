@@ -69,10 +69,10 @@ export const host = z
 const quarantined = z
   .object({
     id: z.string().describe('Id of the sandbox or checkpoint'),
-    kind: z.enum(['sandbox', 'checkpoint']),
+    kind: z.enum(['sandbox', 'checkpoint']).describe('What it is'),
     why: z.string().describe('Why the server holds it back, in words'),
     sizeBytes: count.nullable().describe('Of a checkpoint, in bytes; `null` where it is not known'),
-    since: secondTime,
+    since: secondTime.describe('When it was moved there'),
     removedAt: secondTime.nullable().describe('When it will be removed; `null`: never'),
   })
   .meta({ id: 'Quarantined' })
