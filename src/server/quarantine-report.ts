@@ -14,21 +14,20 @@ export function createQuarantineReporter({
 }): HttpDeps['quarantine'] {
   return async () => {
     const all = await quarantinedIn(dataDir)
-    const items = all.slice(0, itemsMax).map((item): QuarantineReport['items'][number] => {
-      const { id, kind, since } = item
-      const removedAt = quarantineKeptMs === undefined ? null : new Date(since.getTime() + quarantineKeptMs)
-      return { id, kind, why: whyOf(item), sizeBytes: sizeOf(item), since, removedAt }
-    })
+    const items = all.slice(0, itemsMax).map((item) => reported(item, quarantineKeptMs))
     return { count: all.length, items }
   }
 }
 
-/** Why an item is in quarantine, in words. */
-export function whyOf({ reason, fault }: QuarantineItem): string {
-  return fault === undefined ? quarantineReasons[reason] : `its record cannot be read: ${fault}`
-}
-
-/** Bytes of a checkpoint; `null` where they are not known. */
-export function sizeOf({ record }: QuarantineItem): number | null {
-  return record !== undefined && 'sizeBytes' in record ? record.sizeBytes : null
+/** What is told of an item. */
+export function reported(
+  { id, kind, since, reason, fault, record }: QuarantineItem,
+  keptMs: number | undefined,
+): QuarantineReport['items'][number] {
+  return {
+    ...{ id, kind, since },
+    why: fault === undefined ? quarantineReasons[reason] : `its record cannot be read: ${fault}`,
+    sizeBytes: record !== undefined && 'sizeBytes' in record ? record.sizeBytes : null,
+    removedAt: keptMs === undefined ? null : new Date(since.getTime() + keptMs),
+  }
 }

@@ -15,7 +15,7 @@ import type { Store } from '../store/index.ts'
 import { readConfig, type Config } from './config.ts'
 import { lockStopped, openOwnStore } from './installation.ts'
 import { runProgramOfOperator } from './operator-program.ts'
-import { sizeOf, whyOf } from './quarantine-report.ts'
+import { reported } from './quarantine-report.ts'
 
 const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
 const all = '--all'
@@ -43,11 +43,10 @@ function list(items: readonly QuarantineItem[], { dataDir, quarantineKeptMs }: C
     return
   }
   const rows = items.map((item) => {
-    const { id, kind, since } = item
-    const removed = quarantineKeptMs === undefined ? 'never' : day(new Date(since.getTime() + quarantineKeptMs))
-    const bytes = sizeOf(item)
-    const size = bytes === null ? '-' : String(Math.ceil(bytes / mebibyte))
-    return [id, kind, day(since), removed, size, whyOf(item)]
+    const { id, kind, since, why, sizeBytes, removedAt } = reported(item, quarantineKeptMs)
+    const removed = removedAt === null ? 'never' : day(removedAt)
+    const size = sizeBytes === null ? '-' : String(Math.ceil(sizeBytes / mebibyte))
+    return [id, kind, day(since), removed, size, why]
   })
   const widths = columns.map((name, index) =>
     Math.max(...[columns, ...rows].map((row) => row[index]?.length ?? 0), name.length),

@@ -11,6 +11,7 @@ import type { AgentProcess } from './agent-process.ts'
 import { all, assertTurn, result } from './conformance.ts'
 import { answerEvents, answerWith, fakeAnthropic } from './fake-anthropic.ts'
 import { processes, token, World } from './world.ts'
+import { WritingModel } from './writing-model.ts'
 
 async function assertCleanEnd(agent: AgentProcess): Promise<void> {
   assert.deepEqual(agent.rejected, [])
@@ -360,28 +361,9 @@ test('agent: its cached tokens are those that the gateway counts, and cost the s
 })
 
 test('agent: what the model writes is told before the answer is whole, each answer from its begin', async () => {
-  const [start, open, , close, ...end] = answerEvents
   const written = ['The reef ', 'is 🐚 ', 'alive']
-  const send = (response: ServerResponse, events: readonly object[]) => {
-    for (const event of events)
-      response.write(`event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`)
-  }
-  let goOn = Promise.withResolvers<void>()
-  await using upstream = await fakeAnthropic((_body, response) => {
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    send(response, [start!, open!])
-    void (async () => {
-      for (const text of written) {
-        send(response, [{ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } }])
-        await goOn.promise
-        goOn = Promise.withResolvers()
-      }
-      send(response, [close!, ...end])
-      response.end()
-    })()
-    return true
-  })
-  await using world = await World.create({ anthropic: { baseUrl: upstream.url } })
+  await using model = await WritingModel.start(written)
+  await using world = await World.create({ anthropic: { baseUrl: model.baseUrl } })
   await using agent = await world.agent({ model: { provider: 'anthropic', id: 'some-model' } })
   for (const turn of ['msg_1', 'msg_2']) {
     const before = agent.drafts.length
@@ -393,9 +375,10 @@ test('agent: what the model writes is told before the answer is whole, each answ
     const ended = agent.turn(turn, 'Hello')
     for (const [index] of written.entries()) {
       const sofar = written.slice(0, index + 1).join('')
+      model.writeOn()
       await eventually(() => text() === sofar)
-      goOn.resolve()
     }
+    model.writeOn()
     const events = await ended
     assertTurn(events, turn)
     assert.equal(result(events).result, written.join(''))

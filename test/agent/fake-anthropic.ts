@@ -26,6 +26,11 @@ export function answerWith(usage: object) {
   return [{ ...start, type: 'message_start', message: { ...start?.message, usage } }, ...rest]
 }
 
+/** Sends events of the API's stream. */
+export function sendEvents(response: ServerResponse, events: readonly { type: string }[]): void {
+  for (const event of events) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
+}
+
 /** An API that answers with `events`, unless `intercept` has handled the request. */
 export async function fakeAnthropic(
   intercept: (body: string, response: ServerResponse) => boolean,
@@ -35,7 +40,7 @@ export async function fakeAnthropic(
     const body = Buffer.concat(await request.toArray()).toString()
     if (intercept(body, response)) return
     response.writeHead(200, { 'content-type': 'text/event-stream' })
-    for (const event of events) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
+    sendEvents(response, events)
     response.end()
   }
   const server = createServer((request, response) => void answer(request, response))

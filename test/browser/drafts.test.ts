@@ -4,7 +4,7 @@ import { after, test } from 'node:test'
 import { isTurnComplete, readEvents } from '../e2e/event-stream.ts'
 import { AtollServer } from '../e2e/server.ts'
 import { createSession } from '../e2e/session-client.ts'
-import { WritingModel } from '../e2e/writing-model.ts'
+import { WritingModel } from '../agent/writing-model.ts'
 import { launchBrowser, Visitor } from './dashboard.ts'
 
 const written = ['Coral reefs are **built** by', ' small animals', ' <img src=x onerror=alert(1)>.']

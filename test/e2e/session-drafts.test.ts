@@ -4,7 +4,7 @@ import { after, test } from 'node:test'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { AtollServer } from './server.ts'
 import { createSession, endSession, errors, resultOf, wholeStream } from './session-client.ts'
-import { WritingModel } from './writing-model.ts'
+import { WritingModel } from '../agent/writing-model.ts'
 
 const written = ['Coral reefs ', 'are 🐚 ', 'alive.']
 const model = await WritingModel.start(written)

@@ -4,6 +4,7 @@ import { useState, type ReactNode } from 'react'
 import { Button, IconButton } from './button.tsx'
 import { cx } from './cx.ts'
 import { ErrorNote } from './states.tsx'
+import { useSubmit } from './use-submit.ts'
 
 const veil = 'fixed inset-0 z-40 bg-black/40'
 const sheet =
@@ -73,20 +74,10 @@ interface ConfirmProps {
 export function Confirm({ trigger, title, children, action, onConfirm, ...opened }: ConfirmProps): ReactNode {
   const [isOpenByTrigger, setOpenByTrigger] = useState(false)
   const { isOpen = isOpenByTrigger, onOpenChange: setOpen = setOpenByTrigger } = opened
-  const [isBusy, setBusy] = useState(false)
-  const [error, setError] = useState<unknown>()
-  const run = async () => {
-    setBusy(true)
-    setError(undefined)
-    try {
-      await onConfirm()
-      setOpen(false)
-    } catch (reason) {
-      setError(reason)
-    } finally {
-      setBusy(false)
-    }
-  }
+  const { run, isBusy, error } = useSubmit(async () => {
+    await onConfirm()
+    setOpen(false)
+  })
   return (
     <RadixAlert.Root open={isOpen} onOpenChange={setOpen}>
       {trigger !== undefined && <RadixAlert.Trigger asChild>{trigger}</RadixAlert.Trigger>}

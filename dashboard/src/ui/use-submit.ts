@@ -1,8 +1,11 @@
 import { useState, type FormEvent } from 'react'
 
-/** What a form does when it is sent: one work at a time, and the reason when that fails. */
+/** What a form, or a button, sets off: whether it goes on, and the reason when it fails. */
 export function useSubmit(work: () => Promise<unknown>): {
+  /** For `onSubmit`. */
   submit: (event: FormEvent) => void
+  /** Never rejects. */
+  run: () => Promise<void>
   isBusy: boolean
   /** Of the newest work; undefined where it has not failed. */
   error: unknown
@@ -24,5 +27,5 @@ export function useSubmit(work: () => Promise<unknown>): {
     event.preventDefault()
     void run()
   }
-  return { submit, isBusy, error }
+  return { submit, run, isBusy, error }
 }

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { eventually } from '../../src/lib/testing/eventually.ts'
-import { answerEvents, fakeAnthropic } from '../agent/fake-anthropic.ts'
+import { answerEvents, fakeAnthropic, sendEvents } from './fake-anthropic.ts'
 
 /** A model that writes its answers part by part, each when it is told to. */
 export class WritingModel implements AsyncDisposable {
@@ -37,18 +37,14 @@ export class WritingModel implements AsyncDisposable {
 
   async #answer(response: ServerResponse): Promise<void> {
     const [start, open, , close, ...end] = answerEvents
-    const send = (...events: readonly object[]) => {
-      for (const event of events)
-        response.write(`event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`)
-    }
     response.writeHead(200, { 'content-type': 'text/event-stream' })
-    send(start!, open!)
+    sendEvents(response, [start!, open!])
     for (const text of this.#parts) {
       if (!(await this.#mayWriteOn(response))) return
-      send({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })
+      sendEvents(response, [textDelta(text)])
     }
     if (!(await this.#mayWriteOn(response))) return
-    send(close!, ...end)
+    sendEvents(response, [close!, ...end])
     response.end()
   }
 
@@ -60,3 +56,5 @@ export class WritingModel implements AsyncDisposable {
     return true
   }
 }
+
+const textDelta = (text: string) => ({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })
