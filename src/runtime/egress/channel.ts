@@ -43,11 +43,11 @@ export class Channel {
   }
 
   /** Resolves when the process says that it has done what the frame says. Throws `unavailable`. The frame is written before this returns. */
-  async ask(frame: ToEgress): Promise<void> {
+  async ask(frame: ToEgress, answerMs = this.#options.answerMs): Promise<void> {
     if (this.#ended !== undefined) throw this.#ended
     this.#seq += 1
     const seq = this.#seq
-    const { input, answerMs, onBroken } = this.#options
+    const { input, onBroken } = this.#options
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const timer = setTimeout(() => onBroken('it does not answer'), answerMs)
     this.#unanswered.set(seq, { resolve, reject, timer })

@@ -21,8 +21,10 @@ const times = {
   pauseMaxMs: 10_000,
   /** One that has run for so long has not failed at its start. */
   settledMs: 10_000,
-  /** For an answer, and for its listeners. */
+  /** For an answer. */
   answerMs: 10_000,
+  /** For its listeners, and for its answer to the first frame. */
+  readyMs: 10_000,
   /** How long work waits for the process to be started. */
   startMs: 5_000,
   /** How long it has to end by itself. */
@@ -209,7 +211,8 @@ export class EgressProcess {
       return why
     })
     try {
-      await Promise.all([channel.ask(frame), withLimit(this.#times.answerMs, ready.promise)])
+      const { readyMs } = this.#times
+      await Promise.all([channel.ask(frame, readyMs), withLimit(readyMs, ready.promise)])
     } catch (error) {
       const hasEnded = channel.hasEnded
       child.kill('SIGKILL')

@@ -53,6 +53,9 @@ export function fakeOptions(program: () => readonly string[]): Partial<EgressPro
   }
 }
 
+/** What a busy machine takes for the start and the answers of a fake. */
+const patient = { startMs: 60_000, readyMs: 60_000, answerMs: 60_000 }
+
 /** A supervised fake. */
 export async function supervised(t: TestContext, options: Partial<EgressProcessOptions> = {}, ...words: string[]) {
   const frames = await frameFile(t)
@@ -66,6 +69,7 @@ export async function supervised(t: TestContext, options: Partial<EgressProcessO
     onEntriesDropped: (what) => dropped.push(what),
     log: (message) => said.push(message),
     ...options,
+    times: { ...patient, ...options.times },
   })
   t.after(() => egress.close())
   egress.start()
