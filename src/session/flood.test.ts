@@ -187,7 +187,7 @@ test('a session that has said all it may takes no message any more', async () =>
 const configuredLine = { type: 'configured', model: 'demo', tools: ['bash'], cwd: '/workspace/app' }
 
 test('agents start a few at a time; each that is ready lets the next one begin', async () => {
-  const service = world.serve({ limits: { agentStartsAtOnce: 3 } })
+  const service = world.serve({ limits: { agentStartsAtOnce: 3 }, timings: { agentStartPermitMs: 600_000 } })
   const asked: { emit(event: object): void }[] = []
   world.sandboxes.script = {
     ...answering,
@@ -237,16 +237,29 @@ test('a sandbox that takes no files does not hold up the agents of others', asyn
   await world.until(slow.session.id, 'idle')
 })
 
-test('agents that hang do not hold up those of others, and a session that waits for its place ends at once', async () => {
-  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartPermitMs: 300 } })
+test('a session that waits for its place behind an agent that hangs ends at once', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartPermitMs: 600_000 } })
   world.sandboxes.script = { ...answering, configure: () => false }
-  const hanging = await service.create(orgId, simple)
+  await service.create(orgId, simple)
   await world.eventually('the first agent', () => assert.equal(world.sandboxes.agents.length, 1))
+  const [hanging] = world.sandboxes.agents
   world.sandboxes.script = answering
   const [leaving, waiting] = [await service.create(orgId, simple), await service.create(orgId, simple)]
   await world.eventually('both sandboxes', () => assert.equal(world.sandboxes.machines.size, 3))
   await service.delete(orgId, leaving.session.id)
   assert.equal(world.sandboxes.agents.length, 1)
+  hanging!.emit(configuredLine)
+  await world.until(waiting.session.id, 'idle')
+  assert.equal(world.sandboxes.agents.length, 2)
+})
+
+test('agents that hang do not hold up those of others', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartPermitMs: 300 } })
+  world.sandboxes.script = { ...answering, configure: () => false }
+  const hanging = await service.create(orgId, simple)
+  await world.eventually('the first agent', () => assert.equal(world.sandboxes.agents.length, 1))
+  world.sandboxes.script = answering
+  const waiting = await service.create(orgId, simple)
   await world.until(waiting.session.id, 'idle')
   assert.equal((await world.store.session(hanging.session.id))?.activity, 'starting')
   assert.equal(world.sandboxes.agents.length, 2)

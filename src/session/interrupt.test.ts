@@ -9,6 +9,8 @@ import type { AgentScript } from './testing/fake-agent.ts'
 import { assertWhole, orgId, simple, type Wrap, useWorld } from './testing/world.ts'
 
 const timings = { interruptAskMs: 20, interruptSigintMs: 20 }
+/** Of agents that end their turn when they are asked: what they say has to be read before. */
+const interruptAskMs = 2000
 
 const world = useWorld()
 
@@ -27,25 +29,25 @@ async function thinking(sessionId: string): Promise<void> {
 }
 
 test('an agent that ends its turn when it is asked gets no signal', async () => {
-  const service = world.serve({ timings: { ...timings, interruptAskMs: 300 } })
+  const service = world.serve({ timings: { ...timings, interruptAskMs } })
   world.sandboxes.script = stubborn({})
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)
   await service.interrupt(orgId, session.id, 'u1')
   await world.until(session.id, 'idle')
-  await sleep(400)
+  await sleep(interruptAskMs + 100)
   assert.deepEqual(world.sandboxes.agent.process.signals, [])
   assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
   assert.equal((await world.store.session(session.id))?.interruptedMessageId, undefined)
 })
 
 test('interrupt: an agent that has ended its turn gets no signal while its sandbox is slow to be inspected', async () => {
-  const service = world.serve({ timings })
+  const service = world.serve({ timings: { ...timings, interruptAskMs } })
   world.sandboxes.script = stubborn({})
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)
   const { process } = world.sandboxes.agent
-  world.sandboxes.beforeList = () => sleep(200)
+  world.sandboxes.beforeList = () => sleep(interruptAskMs + 100)
   await service.interrupt(orgId, session.id, 'u1')
   await world.until(session.id, 'idle')
   assert.deepEqual(process.signals, [])
@@ -124,7 +126,7 @@ test('an agent that says its result and never ends the turn can be interrupted',
 })
 
 test('an interrupt of a turn whose agent has just died ends the turn at once', async () => {
-  const service = world.serve({ timings: { ...timings, retryFirstMs: 5000, retryMaxMs: 5000 } })
+  const service = world.serve({ timings: { ...timings, retryFirstMs: 60_000, retryMaxMs: 60_000 } })
   world.sandboxes.script = stubborn({})
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)
@@ -200,7 +202,7 @@ test('an interrupt of a session that failed does nothing: its messages wait for 
 })
 
 test('a wish to interrupt outlives the server that took it', async () => {
-  const first = world.serve()
+  const first = world.serve({ timings: { interruptAskMs: 60_000 } })
   world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
   const { session } = await first.create(orgId, simple)
   await thinking(session.id)

@@ -1,8 +1,9 @@
 /** Boots, wakes and starts of agents that lack something for the moment. */
 import assert from 'node:assert/strict'
-import { beforeEach, test } from 'node:test'
+import { beforeEach, test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, ServiceError } from '../errors.ts'
+import { defaultSessionLimits } from './config.ts'
 import type { Sessions } from './service.ts'
 import type { Session } from './session.ts'
 import { assertWhole, orgId, simple, useWorld } from './testing/world.ts'
@@ -297,17 +298,21 @@ test('the next server goes on waiting, tells it once, and counts from the beginn
   await assertWhole(world, id)
 })
 
-test('a server that comes back behind the deadline tries once more', async () => {
-  const limits = { shortageWaitMs: 300 }
+/** Lets more time pass than a session waits. A deadline so short that a test can wait for it would pass before the test has looked. */
+function passDeadline(t: TestContext): void {
+  t.mock.timers.enable({ apis: ['Date'], now: Date.now() + defaultSessionLimits.shortageWaitMs + 1 })
+}
+
+test('a server that comes back behind the deadline tries once more', async (t) => {
   await service.close()
-  service = world.serve({ limits: { ...slow, ...limits } })
+  service = world.serve({ limits: slow })
   world.sandboxes.beforeCreate = never
   const { id } = await create()
   await waits(id)
   await service.close()
-  await sleep(310)
+  passDeadline(t)
   world.sandboxes.beforeCreate = async () => {}
-  service = world.serve({ limits })
+  service = world.serve()
   await service.start()
   await world.until(id, 'idle')
 })
@@ -407,9 +412,7 @@ test('an attempt that hangs does not hold up the others for long', async () => {
   for (const { id } of [hanging, other]) await world.until(id, 'idle')
 })
 
-test('a message taken back ends the wait for its wake; the next one has a wait of its own', async () => {
-  await service.close()
-  service = world.serve({ limits: { shortageWaitMs: 300 } })
+test('a message taken back ends the wait for its wake; the next one has a wait of its own', async (t) => {
   const { id, sandboxId } = await asleep()
   world.sandboxes.beforeWake = never
   const { messages } = await service.sendMessage(orgId, id, { message: 'b', userId: 'u1' })
@@ -418,7 +421,7 @@ test('a message taken back ends the wait for its wake; the next one has a wait o
   await world.eventually('it sleeps on', () => waitsForNothing(id))
   assert.equal((await world.store.session(id))?.activity, 'idle')
   assert.equal(world.sandboxes.holds.get(sandboxId), 0)
-  await sleep(310)
+  passDeadline(t)
   world.sandboxes.beforeWake = lacking('rate_limited', 'rate_limited', 'rate_limited')
   await world.turn(service, id, 'c')
   assert.equal((await world.eventTypes(id)).includes('session_failed'), false)

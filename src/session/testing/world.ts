@@ -70,7 +70,8 @@ export class World {
           retryMaxMs: 10,
           previewPollMs: 5,
           bootStopMs: 2000,
-          agentStartMs: 5000,
+          // A busy machine must not have an agent replaced that a test counts.
+          agentStartMs: 60_000,
           ...config.timings,
         },
       },
