@@ -15,6 +15,9 @@ import { refuses } from '../../lib/testing/refuses.ts'
 import { GuestProcess } from './testing/guest-process.ts'
 import { eventually } from '../../lib/testing/eventually.ts'
 
+/** What a busy machine takes until all clients have paused. */
+const patientMs = 60_000
+
 /** Stands for a driver. Its dump stops the guest's process, and has the same conditions as a real one. */
 class Freezer {
   readonly #machine: GuestProcess
@@ -45,7 +48,7 @@ class Freezer {
   }
 
   /** With `graceMs` 0 connections are destroyed at once. Returns whether all went by themselves. */
-  async freeze(reason: FreezeReason = 'checkpoint', graceMs = 2000, lastsMs = 10): Promise<boolean> {
+  async freeze(reason: FreezeReason = 'checkpoint', graceMs = patientMs, lastsMs = 10): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#thaw = promise
     for (const duplex of this.#open) duplex.emit('freeze', reason)
@@ -90,7 +93,7 @@ async function follow(attachment: Attachment, acknowledge = false) {
 async function freezeTimes(count: number, graceMs?: (round: number) => number, lastsMs?: number): Promise<void> {
   for (let round = 0; round < count; round++) {
     await sleep(15)
-    const grace = graceMs?.(round) ?? 2000
+    const grace = graceMs?.(round) ?? patientMs
     const willing = await freezer.freeze('checkpoint', grace, lastsMs)
     if (grace > 0) assert.ok(willing, 'a connection stayed open')
   }
@@ -101,8 +104,8 @@ const flood = `yes 'some line of output' | head -c ${floodBytes}`
 const floodSha = sha256('some line of output\n'.repeat(floodBytes / 20))
 
 for (const [name, graceMs] of [
-  ['in peace', () => 2000],
-  ['by force', (round: number) => (round % 2 === 0 ? 0 : 2000)],
+  ['in peace', () => patientMs],
+  ['by force', (round: number) => (round % 2 === 0 ? 0 : patientMs)],
 ] as const) {
   for (const keep of ['lossless', 'tail'] as const) {
     test(`freeze: a flood of ${keep} output, frozen 20 times ${name}, is whole`, async () => {
@@ -181,7 +184,7 @@ test('freeze: an exit during it is reported once, after all output', async () =>
     await guest.spawn({ id, argv: ['sh', '-c', `sleep 0.0${round}; printf done; exit 5`], envs: {} })
     const reading = follow(await guest.attach(id))
     await sleep(20)
-    await freezer.freeze('checkpoint', round % 2 === 0 ? 0 : 2000)
+    await freezer.freeze('checkpoint', round % 2 === 0 ? 0 : patientMs)
     const { bytes, replayed, exits } = await reading
     assert.deepEqual([bytes, replayed, exits], [4, 1, [5]])
   }
@@ -215,7 +218,7 @@ test('freeze: a run continues after it, and its command runs once', async () => 
   const run = (id: string, script: string) =>
     guest.run({ id, argv: ['sh', '-c', `printf x >> ${file}; ${script}`], envs: {} }, options)
   const long = run('long', 'sleep 0.5; echo done; exit 5')
-  await freezeTimes(5, (round) => (round % 2 === 0 ? 0 : 2000))
+  await freezeTimes(5, (round) => (round % 2 === 0 ? 0 : patientMs))
   const { process: ended, output } = await long
   assert.deepEqual([ended.exitCode, String(output?.stdout)], [5, 'done\n'])
   // Often enough to meet the moments in which its output is on its way, or acknowledged.
@@ -223,7 +226,7 @@ test('freeze: a run continues after it, and its command runs once', async () => 
   for (let round = 0; round < rounds; round++) {
     const short = run(`short-${round}`, 'printf 1234')
     await sleep(round / 8)
-    await freezer.freeze('checkpoint', round % 2 === 0 ? 0 : 2000)
+    await freezer.freeze('checkpoint', round % 2 === 0 ? 0 : patientMs)
     assert.equal(String((await short).output?.stdout), '1234')
   }
   assert.equal((await readFile(file, 'utf8')).length, 1 + rounds)
@@ -256,12 +259,14 @@ test('freeze: a run whose acknowledgement is lost releases its process all the s
 })
 
 test('freeze: a run ends with a hibernation, and its process goes on', async () => {
-  const argv = ['sh', '-c', 'sleep 0.3; echo done']
+  const go = join(machine.folder, 'go')
+  const argv = ['sh', '-c', `until [ -e ${go} ]; do sleep 0.02; done; echo done`]
   const running = guest.run({ id: 'dozed', argv, envs: {} }, { waitMs: 20_000, bytesMax: 1000 })
   const refused = assert.rejects(running, /put to sleep/)
-  await sleep(50)
+  await eventually(async () => (await guest.processes()).some(({ id }) => id === 'dozed'), { what: 'it runs' })
   assert.ok(await freezer.freeze('hibernate'))
   await refused
+  await writeFile(go, '')
   assert.equal((await guest.process('dozed', 20_000)).exitCode, 0)
   assert.equal(String((await guest.output('dozed')).stdout), 'done\n')
   await guest.release('dozed')
@@ -307,7 +312,7 @@ test('freeze: a download without a reader is not requested again', async () => {
   const { body } = await guest.readFile(path)
   await once(body, 'readable')
   const dialsBefore = freezer.dials
-  const frozen = freezer.freeze('checkpoint', 2000, 100)
+  const frozen = freezer.freeze('checkpoint', patientMs, 100)
   // The stream reads ahead, so it waits for the thaw by now.
   while (body.read() !== null);
   await eventually(async () => freezer.dials > dialsBefore, { what: 'it asks again' })

@@ -47,7 +47,13 @@ test('output: it is one log in order with absolute offsets, and the exit is last
 })
 
 test('output: retained output is replayed from any offset', async () => {
-  await machine.run(['sh', '-c', 'printf 0123456789; sleep 0.05; printf abc >&2'], { id: 'replay' })
+  const argv = ['sh', '-c', 'printf 0123456789; read go; printf abc >&2']
+  await guest.spawn({ id: 'replay', argv, envs: {}, stdin: true })
+  await using first = await guest.attach('replay')
+  // Asked for behind what is there: of two pipes that hold something at once, the guest cannot know which was written to first.
+  await eventually(async () => (await guest.output('replay')).stdout.length === 10, { what: 'its first stream' })
+  await first.write(Buffer.from('\n'))
+  await all(first)
   for (const [offset, expected] of [
     [0, '0123456789abc'],
     [4, '456789abc'],

@@ -198,14 +198,17 @@ test('process: an unknown process is not found by any operation', async () => {
 })
 
 test('process: a timeout kills its group and other groups of the session, and answers 124', async () => {
-  const file = join(machine.folder, 'child')
-  for (const start of ['', 'set -m; ']) {
+  const starts = ['', 'set -m; '].map(async (start, index) => {
+    const file = join(machine.folder, `child-${index}`)
     const argv = ['bash', '-c', `${start}sleep 1000 & echo $! > ${file}; wait`]
-    const { exitCode, timedOut } = await run(argv, { timeoutMs: 300 })
+    // On a busy machine the shell needs seconds until it has a child.
+    const { exitCode, timedOut } = await run(argv, { timeoutMs: 5000 })
     assert.deepEqual([exitCode, timedOut], [124, true])
     const child = Number(await readFile(file, 'utf8'))
+    assert.ok(child > 0)
     await eventually(async () => !(await lives(child)), { what: 'the child is dead' })
-  }
+  })
+  await Promise.all(starts)
   // A timeout that is not over leaves the exit code.
   assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
   // A process that exits with status 124 by itself has not timed out.
@@ -234,9 +237,9 @@ test('process: release kills and removes it', async () => {
 })
 
 test('process: a process without clients ends after maxRunAfterDisconnectMs, and not while one is attached', async () => {
-  await guest.spawn({ id: 'lonely', argv: ['sleep', '1000'], envs: {}, maxRunAfterDisconnectMs: 1500 })
+  await guest.spawn({ id: 'lonely', argv: ['sleep', '1000'], envs: {}, maxRunAfterDisconnectMs: 4000 })
   const attachment = await guest.attach('lonely')
-  await sleep(2500)
+  await sleep(4500)
   const attached = await guest.process('lonely')
   assert.deepEqual([attached.running, attached.attachedClients], [true, 1])
   attachment.close()
@@ -244,9 +247,10 @@ test('process: a process without clients ends after maxRunAfterDisconnectMs, and
 })
 
 test('process: background children do not delay its end, and live on', async () => {
-  const file = join(machine.folder, 'background')
-  const result = await shell(`(sleep 0.6; echo late; touch ${file}) & echo started`)
+  const [go, file] = [join(machine.folder, 'go'), join(machine.folder, 'background')]
+  const result = await shell(`(until [ -e ${go} ]; do sleep 0.02; done; echo late; touch ${file}) & echo started`)
   assert.deepEqual([result.exitCode, result.stdout], [0, 'started\n'])
+  await writeFile(go, '')
   await eventually(async () => existsSync(file), { what: 'the background job wrote' })
   await guest.release(result.id)
 })

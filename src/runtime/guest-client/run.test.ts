@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { test } from 'node:test'
 import type { SpawnRequest } from '../../sandbox/ports/guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { createGuest } from './index.ts'
+import { createGuest, guestConnections } from './index.ts'
 import { GuestProcess } from './testing/guest-process.ts'
 import { eventually } from '../../lib/testing/eventually.ts'
 
@@ -25,6 +25,11 @@ function counted(script: string) {
   const file = join(machine.folder, `count-${++runs}`)
   const times = async () => (await readFile(file, 'utf8').catch(() => '')).length
   return { request: shell(`printf x >> ${file}; ${script}`), times }
+}
+
+/** Waits until the guest has the process. */
+async function known(id: string): Promise<void> {
+  await eventually(() => guest.process(id))
 }
 
 test('run: it returns the end of a process with its streams, and releases it', async () => {
@@ -56,17 +61,23 @@ test('run: a wait that is over leaves the process running', async () => {
 test('run: an abort ends the wait alone', async () => {
   const request = shell('sleep 1000')
   const controller = new AbortController()
-  setTimeout(() => controller.abort(new Error('enough')), 50)
-  await assert.rejects(guest.run(request, { ...options, signal: controller.signal }), /enough/)
+  const aborted = assert.rejects(guest.run(request, { ...options, signal: controller.signal }), /enough/)
+  await known(request.id)
+  controller.abort(new Error('enough'))
+  await aborted
   assert.equal((await guest.process(request.id)).running, true)
   await guest.release(request.id)
 })
 
 test('run: repeats under the same id take part in the first, also when all come at once', async () => {
   for (let round = 0; round < 10; round++) {
-    const { request, times } = counted('sleep 0.1; echo done')
-    const all = await Promise.all(Array.from({ length: 8 }, () => guest.run(request, options)))
-    for (const { output } of all) assert.equal(String(output?.stdout), 'done\n')
+    const go = join(machine.folder, `go-${round}`)
+    const { request, times } = counted(`until [ -e ${go} ]; do sleep 0.02; done; sleep 0.1; echo done`)
+    const all = Array.from({ length: 8 }, () => guest.run(request, options))
+    // One that comes after the end would be the first of another process.
+    await eventually(async () => (await guestConnections(() => machine.dial())) > all.length)
+    await writeFile(go, '')
+    for (const { output } of await Promise.all(all)) assert.equal(String(output?.stdout), 'done\n')
     assert.equal(await times(), 1)
   }
 })
@@ -78,7 +89,8 @@ test('run: a request that is refused starts nothing', async () => {
 })
 
 test('run: a connection that breaks is reported, and the process is not started again', async () => {
-  const { request, times } = counted('sleep 0.5; echo done')
+  const go = join(machine.folder, 'go-broken')
+  const { request, times } = counted(`until [ -e ${go} ]; do sleep 0.02; done; echo done`)
   const connections: Duplex[] = []
   const broken = createGuest(async () => {
     const connection = await machine.dial()
@@ -89,6 +101,7 @@ test('run: a connection that breaks is reported, and the process is not started 
   await eventually(async () => (await times()) === 1, { what: 'it has started' })
   for (const connection of connections) connection.destroy()
   await refused
+  await writeFile(go, '')
   assert.equal((await guest.process(request.id, 20_000)).exitCode, 0)
   assert.equal(String((await guest.output(request.id)).stdout), 'done\n')
   assert.deepEqual([connections.length, await times()], [1, 1])
