@@ -128,9 +128,12 @@ test('egress process: a line without an end is not kept, and ends it', async (t)
 
 test('egress process: what is no frame is left out, told a few times, and stops nothing', async (t) => {
   const { egress, said, entries } = await supervised(t)
+  const begunMs = performance.now()
   await egress.tell(() => put('sb-strange'))
   assert.deepEqual(entries, [])
-  assert.ok(said.length >= 1 && said.length <= 20, String(said.length))
+  // One more may be told every three seconds.
+  const saidMax = 20 + (performance.now() - begunMs) / 3000
+  assert.ok(said.length >= 1 && said.length <= saidMax, String(said.length))
   await refuses(
     egress.tell(() => put('sb-refused')),
     'unavailable',

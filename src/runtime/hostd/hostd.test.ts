@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer, text } from 'node:stream/consumers'
 import { after, before, describe, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { isServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
@@ -59,6 +59,11 @@ describe('hostd', () => {
         await sleep(5)
       }
     }
+  }
+
+  /** Looks each time the event loop has gone round: it is started again soon, which a look after a pause may miss. */
+  async function stopsServing(one: Hostd): Promise<void> {
+    while (one.isServing) await nextRound()
   }
 
   async function pidOfHostd(): Promise<number> {
@@ -208,7 +213,7 @@ describe('hostd', () => {
     for (const starts of [other.starts, other.starts + 1]) {
       while (other.starts < starts || !other.isServing) await sleep(1)
       process.kill(Number(await run(['pgrep', '--full', `serve --socket ${path}`])), 'SIGKILL')
-      while (other.isServing) await sleep(1)
+      await stopsServing(other)
     }
     await other.close()
     await other.open(toolPath)
@@ -239,7 +244,7 @@ describe('hostd', () => {
       return true
     })
     process.kill(Number(await run(['pgrep', '--full', `serve --socket ${join(folder, 'secret.sock')}`])), 'SIGKILL')
-    while (other.isServing) await sleep(1)
+    await stopsServing(other)
     await assert.rejects(other.runTool(request), (error: unknown) => isServiceError(error, 'unavailable'))
     await other.close()
   })

@@ -43,18 +43,19 @@ export async function frameFile(t: TestContext) {
   }
 }
 
-/** As this user, without a control group, and with short pauses. */
+/** What a busy machine takes for the start and the answers of a fake. */
+const patient = { startMs: 60_000, readyMs: 60_000, answerMs: 60_000 }
+
+/** As this user, and without a control group. */
 export function fakeOptions(program: () => readonly string[]): Partial<EgressProcessOptions> {
   return {
     program: async () => program(),
     user: async () => ({ uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }),
     group: async () => ({ open: async () => [], remove: async () => undefined }),
     startFrame: async () => startFrame,
+    times: patient,
   }
 }
-
-/** What a busy machine takes for the start and the answers of a fake. */
-const patient = { startMs: 60_000, readyMs: 60_000, answerMs: 60_000 }
 
 /** A supervised fake. */
 export async function supervised(t: TestContext, options: Partial<EgressProcessOptions> = {}, ...words: string[]) {
