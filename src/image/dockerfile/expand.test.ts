@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { processorTime } from '../../lib/testing/processor-time.ts'
 import { ExpansionBudget } from './budget.ts'
 import { type Expansion, expandHeredoc, expandWord } from './expand.ts'
 import { assertRefused, evaluated } from './testing/evaluated.ts'
@@ -223,7 +224,7 @@ test('expansion: a heredoc keeps quotes, and a backslash before anything but $, 
 
 test('expansion: a variable that doubles is refused at its line, at once', () => {
   const doubling = `FROM a\nENV A=0123456789\n${'ENV A=$A$A\n'.repeat(60)}`
-  const start = performance.now()
+  const usedMs = processorTime()
   assertRefused(doubling, 16, /variables have more than 131072 bytes together/)
   assertRefused(`ARG A=0123456789\n${'ARG A=$A$A\n'.repeat(60)}FROM $A`, 17, /variables stand for more than/)
   assertRefused(`FROM a\nARG A=01 ${'A=$A$A '.repeat(60)}`, 2, /variables stand for more than/)
@@ -238,11 +239,11 @@ test('expansion: a variable that doubles is refused at its line, at once', () =>
     3,
     /more than 1000 variables/,
   )
-  assert.ok(performance.now() - start < 3000)
+  assert.ok(usedMs() < 3000)
 })
 
 test('expansion: nesting and patterns cost no more than a bound', () => {
-  const start = performance.now()
+  const usedMs = processorTime()
   assertRefused(`FROM a\nENV A=${'${A:-'.repeat(150_000)}${'}'.repeat(150_000)}`, 2, /nested more than 64 deep/)
   assertRefused(`FROM a\nENV A="${'"${A:-'.repeat(150_000)}`, 2, /nested more than 64 deep/)
   const long = `FROM a\nENV A=${'a'.repeat(100_000)}\n`
@@ -257,5 +258,5 @@ test('expansion: nesting and patterns cost no more than a bound', () => {
   // Many `*` cost nothing more, as they would where each is tried anew.
   const { labels } = evaluated(`${long}LABEL b=\${A#${'*a'.repeat(500)}*b}`).state.config
   assert.equal(labels?.['b'], 'a'.repeat(100_000))
-  assert.ok(performance.now() - start < 3000)
+  assert.ok(usedMs() < 3000)
 })
