@@ -320,7 +320,7 @@ test('gateway: neither token nor key nor prompt is logged', async () => {
       if (failures.shift()) response.writeHead(500).end(key)
       else request.socket.destroy()
     },
-    { retryMs: 300 },
+    { retryMs: 2000 },
   )
   assert.equal((await setup.post(messages, hello)).status, 502)
   assert.deepEqual(setup.usage, [])

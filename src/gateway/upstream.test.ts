@@ -2,6 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GatewaySetup, hello, messages, completions } from './testing/gateway-setup.ts'
 
+/** Until an API counts as silent: on a busy machine it has not even heard of the request in a tenth of that. */
+const silenceMs = 2000
+
 test('upstream: transient failures are retried until one call succeeds', async () => {
   const failures: (number | 'reset')[] = [529, 503, 'reset', 500, 502, 504, 520, 522, 524, 408, 429]
   await using setup = await GatewaySetup.create((request, response) => {
@@ -45,7 +48,7 @@ test('upstream: final statuses are forwarded at once, transient ones after the r
   assert.deepEqual([limited.status, await limited.text(), limited.headers.get('retry-after')], [429, 'limit', '3600'])
   assert.equal(late.requests.length, 1)
   await using busy = await GatewaySetup.create((_request, response) => void response.writeHead(503).end(), {
-    retryMs: 300,
+    retryMs: 2000,
   })
   const refused = await busy.post(messages, hello)
   assert.deepEqual([refused.status, refused.headers.get('x-should-retry')], [503, 'false'])
@@ -58,12 +61,12 @@ test('upstream: final statuses are forwarded at once, transient ones after the r
 })
 
 test('upstream: a silent API is 504, one that breaks off breaks off the answer', async () => {
-  await using silent = await GatewaySetup.create(() => {}, { upstreamFirstByteMs: 100 })
+  await using silent = await GatewaySetup.create(() => {}, { upstreamFirstByteMs: silenceMs })
   assert.equal((await silent.post(messages, hello)).status, 504)
   // The model may have been working.
   assert.deepEqual([(await silent.recorded()).estimated, silent.requests.length, silent.logged], [true, 1, []])
   await using stuck = await GatewaySetup.create((_request, response) => void response.writeHead(200).write('begin'), {
-    upstreamIdleMs: 100,
+    upstreamIdleMs: silenceMs,
   })
   await assert.rejects((await stuck.post(messages, hello)).text())
   await using broken = await GatewaySetup.create(async (request, response) => {

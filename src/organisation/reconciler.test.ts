@@ -62,7 +62,7 @@ test('reconciler: what still runs is looked at again, and the end of a suspensio
   await organisations.resume('org_1')
   await resumed.promise
   // The next look would be after four seconds.
-  assert.ok(performance.now() - before < 1000)
+  assert.ok(performance.now() - before < 3500)
   await reconciler.settled('org_1')
 })
 
