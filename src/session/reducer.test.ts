@@ -327,6 +327,23 @@ test('reducer: in any order of inputs a session with work has a step under way, 
   fc.assert(property, { numRuns: 1000 })
 })
 
+test('reducer: a session whose sandbox is lost during a rewind has failed, and a restart brings it back', () => {
+  const simulation = new Simulation()
+  simulation.apply({ type: 'resume' })
+  simulation.rewind()
+  simulation.finish()
+  const step = () => simulation.step?.type
+  assert.equal(step(), 'rewind')
+  simulation.change('stopped')
+  simulation.finish()
+  simulation.finish()
+  const { session, run } = simulation.state
+  assert.deepEqual([session.activity, session.pendingRewind, run.step], ['failed', undefined, undefined])
+  simulation.restart()
+  while (step() !== 'attach') simulation.finish()
+  assert.equal(simulation.state.run.lostSandboxId, undefined)
+})
+
 test('reducer: an inspection from before a change of the sandbox does not decide', () => {
   const simulation = new Simulation()
   simulation.apply({ type: 'resume' })

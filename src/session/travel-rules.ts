@@ -127,13 +127,17 @@ export class TravelRules {
     if (this.#session.pendingRewind?.undoCheckpointId !== undoCheckpointId) return
     this.#transaction.set({ pendingRewind: undefined })
     this.#transaction.warn('rewind_failed', `The rewind was called off: ${error.message}.`)
+    // Its sandbox was lost meanwhile: the session has failed.
+    if (this.#state.run.lostSandboxId === this.#session.sandboxId) return
     this.#goOn()
   }
 
   /** The agent begins anew: it has the conversation in its memory that it had before. */
   #goOn(): void {
     this.#transaction.dropAgent()
-    this.#transaction.setRun({ failedStarts: 0, attachFailures: 0, backOffFailures: 0, idleRestarts: 0 })
+    const counts = { failedStarts: 0, attachFailures: 0, backOffFailures: 0, idleRestarts: 0 }
+    // A loss that was reported during the rewind is not the last word on its sandbox: the next inspection has that.
+    this.#transaction.setRun({ ...counts, lostSandboxId: undefined })
     if (this.#session.activity !== 'paused') this.#transaction.transition('starting')
     this.#decision.wantWake()
   }
