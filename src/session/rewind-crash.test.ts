@@ -57,7 +57,57 @@ async function surviveCrash(at: number, mode: 'before' | 'after'): Promise<boole
   return happened
 }
 
+/**
+ * A session adopts one of two forks, on a server that dies at its nth call of a port; another one takes over, and nobody repeats the call.
+ * Whatever the moment, the session stands where it stood, or where the fork stands, and then the other fork is archived.
+ */
+async function surviveAdoption(at: number, mode: 'before' | 'after'): Promise<boolean> {
+  const world = new World()
+  const { store, sandboxes } = world
+  const zeroth = world.serve(config)
+  const { id, sandboxId } = await world.turns(zeroth, ['a', 'b'])
+  const first = (await store.messages(id))[0]!
+  const variants = [{ message: 'x' }, { message: 'y' }]
+  const made = await zeroth.forks.make(orgId, id, { userId: 'u1', at: { messageId: first.id }, variants })
+  const [chosen, other] = made.map((fork) => ('view' in fork ? fork.view.session : assert.fail(String(fork.error))))
+  for (const fork of [chosen!, other!]) {
+    await world.saved(fork.id, 1)
+    sandboxes.machine(fork.sandboxId).files.set(file, `of ${fork.id}`)
+  }
+  await zeroth.close()
+
+  const crash = new Crash(at, mode)
+  const dying = world.serve(config, crash.wrap, true)
+  const happened = await crash.within(async () => {
+    await dying.start()
+    await dying.rewinds.adopt(orgId, id, { userId: 'u1', from: chosen!.id })
+    await crash.until(async () => (await store.head(id))?.activity === 'idle')
+  })
+  await world.afterDeath()
+  const next = world.serve(config)
+  await next.start()
+  await world.eventually('nothing is decided', async () => {
+    assert.equal((await store.session(id))?.pendingRewind, undefined)
+  })
+  await world.until(id, 'idle')
+  const said = (await store.messages(id)).filter(({ role }) => role === 'user').map(({ content }) => content)
+  const isAdopted = said.at(-1) === 'x'
+  assert.deepEqual(said, isAdopted ? ['a', 'x'] : ['a', 'b'])
+  assert.equal(sandboxes.machine(sandboxId).files.get(file), isAdopted ? `of ${chosen!.id}` : undefined)
+  if (isAdopted) assert.match((await store.session(other!.id))?.archivedFor ?? '', /adopted/)
+  assert.equal((await store.session(chosen!.id))?.archivedFor, undefined)
+  await next.sweepForkCheckpoints()
+  await world.assertCheckpointsNamed()
+  for (const session of [id, chosen!.id, other!.id]) await world.turn(next, session, 'c')
+  await world.close()
+  return happened
+}
+
 for (const mode of ['before', 'after'] as const) {
+  test(`adopt: a server that dies ${mode} any of its calls leaves the old state, or the new one with the other fork archived`, async () => {
+    await everyCall(20, (at) => surviveAdoption(at, mode), { stride: 6 })
+  })
+
   test(`rewind: a server that dies ${mode} any of its calls leaves the old state or the new one`, async () => {
     await everyCall(20, (at) => surviveCrash(at, mode))
   })

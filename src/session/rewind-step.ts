@@ -7,7 +7,7 @@ import type { AdoptedTurn, StepResult } from './reducer-types.ts'
 import type { PendingRewind, Session } from './session.ts'
 import type { RunnerContext } from './steps.ts'
 
-type RewindContext = Pick<RunnerContext, 'sandboxes' | 'store' | 'pages' | 'log'>
+type RewindContext = Pick<RunnerContext, 'sandboxes' | 'store' | 'pages' | 'log' | 'archiveForks'>
 
 /**
  * Carries out a rewind that is decided. A repeat, also by a later server, does the same again. After a failure the sandbox has the present
@@ -20,8 +20,7 @@ export async function carryOut(context: RewindContext, session: Session, rewind:
   try {
     await change(context, session, rewind)
     const { restores = session.sandboxRestores } = (await findSandbox(sandboxes, session)) ?? {}
-    const adopted =
-      rewind.adoptedFrom === undefined ? [] : await turnsOf(context, rewind.adoptedFrom, rewind.adoptedTurnId)
+    const adopted = await adopt(context, session, rewind)
     const fromEvent = await store.lastSequence(session.id)
     return { type: 'rewind_done', sandboxId, undoCheckpointId, restores, fromEvent, adopted }
   } catch (error) {
@@ -55,6 +54,18 @@ async function change(
       await writeConversation(sandboxes, session, await readConversation(sandboxes, session, undoCheckpointId))
     throw error
   }
+}
+
+/** The other forks are archived within the step: what follows its commit would be lost with the server. */
+async function adopt(
+  context: RewindContext,
+  session: Session,
+  { adoptedFrom, adoptedTurnId }: PendingRewind,
+): Promise<AdoptedTurn[]> {
+  if (adoptedFrom === undefined) return []
+  const turns = await turnsOf(context, adoptedFrom, adoptedTurnId)
+  await context.archiveForks(session, adoptedFrom)
+  return turns
 }
 
 /** What a fork has said since it began, for the session that adopts it. */

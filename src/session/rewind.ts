@@ -48,7 +48,7 @@ export interface RewindPreview {
   restoredPrompt?: string
 }
 
-interface RewindsContext extends Pick<SessionDeps, 'store' | 'sandboxes' | 'log'> {
+interface RewindsContext extends Pick<SessionDeps, 'store' | 'sandboxes'> {
   ownership: Ownership
   points: SessionPoints
   runners: SessionRunners
@@ -58,7 +58,6 @@ interface RewindsContext extends Pick<SessionDeps, 'store' | 'sandboxes' | 'log'
 
 /** Turns of a branch that are looked at. */
 const branchMax = 10_000
-const forksMax = 1000
 const processesMax = 100
 const commandLengthMax = 500
 /** Programs of the service itself, which are there whatever happens. */
@@ -142,7 +141,6 @@ export class Rewinds {
       throw new ServiceError('conflict', `${from} is no fork of the session`, { details: { field: 'from' } })
     if (fork.status === 'ended') throw new ServiceError('conflict', `${from} has ended`, { details: { field: 'from' } })
     const rewind = await runners.of(session).rewind(async (held) => await this.#adoption(held, fork), creation)
-    await this.#archiveOthers(session, fork.id)
     return await this.#toldOf(sessionId, rewind, rewind)
   }
 
@@ -169,29 +167,12 @@ export class Rewinds {
     return { what: 'all', checkpointId, kind, toEvent, project, adoptedFrom: fork.id, ...known }
   }
 
-  /** Each is left as it is, and hibernates. A failure leaves it unarchived. */
-  async #archiveOthers(session: SessionHead, adoptedId: string): Promise<void> {
-    const { store, sandboxes, runners, log } = this.#context
-    for (const { id, status } of await store.forksOf(session.id, { limit: forksMax })) {
-      if (id === adoptedId || status === 'ended') continue
-      try {
-        const fork = await this.#context.ownership.owned(session.orgId, id)
-        await runners.of(fork).archive(`session ${adoptedId} was adopted`)
-        if (fork.activity === 'idle') await sandboxes.hibernate(session.orgId, fork.sandboxId)
-      } catch (error) {
-        log.warn({ err: error, sessionId: id }, 'a fork was not archived')
-      }
-    }
-  }
-
   /** The answer of an earlier run of the request, once what it has decided is carried out. */
   async #findMade(session: SessionHead, undoCheckpointId: string): Promise<Rewound> {
     const { runners, store } = this.#context
     await runners.of(session).rewound()
     const rewind = await store.rewindUndoneBy(session.id, undoCheckpointId)
     if (rewind === undefined) throw new ServiceError('unavailable', 'the rewind was called off')
-    // That run may have ended before.
-    if (rewind.adoptedFrom !== undefined) await this.#archiveOthers(session, rewind.adoptedFrom)
     const point = await store.point(session.id, rewind.checkpointId)
     return await this.#toldOf(session.id, rewind, { kind: point?.kind ?? 'disk_only' })
   }

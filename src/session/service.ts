@@ -31,6 +31,7 @@ import { ForkCheckpoints, forkSession } from './fork.ts'
 import { Forks } from './fork-at.ts'
 import { exportRecords, Searches } from './history.ts'
 import { checkText } from './input.ts'
+import { archiveForks } from './archive.ts'
 import type { CapsuleStore } from './capsule-store.ts'
 import { Capsules } from './capsules.ts'
 import { Comparisons } from './comparison.ts'
@@ -147,6 +148,7 @@ export class Sessions {
       pages: this.#pages,
       onTurnSaved: (session: Session, turnId: string) => this.#turnFiles.note(session, turnId),
       onTurnFailed: (session: Session, turnId: string) => this.#capsules.afterFailedTurn(session, turnId),
+      archiveForks: (session: Session, adoptedId: string) => archiveForks(context, session, adoptedId),
     }
     this.#runners = new SessionRunners(ofRunners, this.#closing.signal)
     this.#forkCheckpoints = new ForkCheckpoints(deps)

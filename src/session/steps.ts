@@ -40,6 +40,8 @@ export interface RunnerDeps extends Omit<SessionDeps, 'signingSecret'> {
   onTurnSaved: (session: Session, turnId: string) => void
   /** Told of each turn that has failed of a session that makes capsules of these. Does not throw. */
   onTurnFailed: (session: Session, turnId: string) => Promise<void>
+  /** Archives the forks of a session that adopts this one. */
+  archiveForks: (session: Session, adoptedId: string) => Promise<void>
 }
 
 /** What the parts of a runner share. */
