@@ -15,7 +15,6 @@ import { previewHost, restoring, useWorld } from '../support/world.ts'
 
 let sandboxId: string
 const limits = {
-  streamStallMs: 500,
   eventStreamsPerTokenMax: 2,
   eventStreamsPerSessionMax: 4,
   eventStreamsPerOrganisationMax: 6,
@@ -27,6 +26,8 @@ const limits = {
 const world = useWorld({ limits }, async () => {
   sandboxId = await world.sandbox({ timeout: 0 })
 })
+/** A server that soon drops a client that takes nothing. What others leave unread on purpose is in `world`. */
+const hasty = useWorld({ limits: { streamStallMs: 500 } })
 
 /** The next value that the server publishes on a channel of Node: what it holds of a client, which the client cannot see. */
 async function published<Value>(channel: string): Promise<Value> {
@@ -218,7 +219,7 @@ test('gone client: a client that hangs up during its command is no failed reques
 })
 
 test('stalled client: a client that takes nothing of its answer is dropped, and what it was answered is released', async () => {
-  const { api, sessions } = world
+  const { api, sessions } = hasty
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
   // More than the kernel takes for a client.
   sessions.kept.get(id)!.messages[0]!.content = 'x'.repeat(32 * 1024 * 1024)
@@ -233,7 +234,7 @@ test('stalled client: a client that takes nothing of its answer is dropped, and 
   const responses: ServerResponse[] = []
   const started = (value: unknown) => void responses.push((value as { response: ServerResponse }).response)
   subscribe('http.server.request.start', started)
-  const clients = Array.from({ length: 3 }, () => connect(world.port, '127.0.0.1'))
+  const clients = Array.from({ length: 3 }, () => connect(hasty.port, '127.0.0.1'))
   try {
     for (const client of clients) {
       client.on('error', () => {})
@@ -251,7 +252,7 @@ test('stalled client: a client that takes nothing of its answer is dropped, and 
 })
 
 test('stalled client: a connection serves on after an answer that was taken, however long the next one takes', async (t) => {
-  const { api, sessions } = world
+  const { api, sessions } = hasty
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
   const { get } = sessions
   let asked = 0
@@ -261,7 +262,7 @@ test('stalled client: a connection serves on after an answer that was taken, how
     if (++asked === 2) await new Promise((resolve) => setTimeout(resolve, 1000))
     return await get.apply(sessions, query)
   }
-  const client = connect(world.port, '127.0.0.1')
+  const client = connect(hasty.port, '127.0.0.1')
   const request = `GET /v1/sessions/${id} HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\n`
   client.write(`${request}\r\n${request}Connection: close\r\n\r\n`)
   let text = ''

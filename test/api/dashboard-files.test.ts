@@ -176,7 +176,7 @@ test('dashboard: pages of the server run no file of a tenant', async () => {
 })
 
 test('dashboard: its files count for the rate of their address', async () => {
-  const limited = await makeWorld({ dashboard, limits: { requestsPerSecond: 1, requestBurst: 3 } })
+  const limited = await makeWorld({ dashboard, limits: { requestsPerSecond: 0.001, requestBurst: 3 } })
   try {
     const statuses: number[] = []
     for (let count = 0; count < 5; count++)

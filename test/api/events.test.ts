@@ -10,7 +10,7 @@ import { sandboxOf } from '../store/kit.ts'
 import { useWorld } from '../support/world.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
-const world = useWorld({ limits: { streamStallMs: 2000, eventStreamsPerOrganisationMax: 8 } })
+const world = useWorld({ limits: { streamStallMs: 5000, eventStreamsPerOrganisationMax: 8 } })
 
 interface Block {
   id: number

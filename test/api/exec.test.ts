@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
@@ -72,11 +74,13 @@ test('exec: output past 8 MiB is cut, and said to be', async () => {
 
 test('exec: a command in the background has its result read later', async () => {
   const { api } = world
-  const started = await api.post(path('/run-async'), { cmd: 'sleep 0.3; echo done' })
+  const flag = join(world.machines.folder(id), 'may-end')
+  const started = await api.post(path('/run-async'), { cmd: `until test -e ${flag}; do sleep 0.05; done; echo done` })
   assert.equal(started.status, 202)
   const { execId } = started.body
   const running = (await api.get(path(`/${execId}/result?wait=0`))).body
   assert.deepEqual([running.running, running.exitCode], [true, undefined])
+  writeFileSync(flag, '')
   const ended = (await api.get(path(`/${execId}/result`))).body
   assert.deepEqual(ended, { running: false, exitCode: 0, stdout: 'done\n', stderr: '' })
   assert.equal((await api.get(path('/es-unknown00000/result'))).status, 404)
@@ -319,15 +323,16 @@ test('exec client: a client that reads nothing costs a bounded buffer, and is le
 })
 
 test('exec client: maxRunAfterDisconnect ends a process that nobody is attached to, and not before the last one leaves', async () => {
-  const execId = (
-    await world.api.post(path(''), { cmd: 'sh', args: ['-c', 'echo up; sleep 1000'], maxRunAfterDisconnect: 1 })
-  ).body.sessionID as string
+  // It counts from the start on, until the first client is attached, which on a busy machine takes a while.
+  const maxRunSeconds = 5
+  const command = { cmd: 'sh', args: ['-c', 'echo up; sleep 1000'], maxRunAfterDisconnect: maxRunSeconds }
+  const execId = (await world.api.post(path(''), command)).body.sessionID as string
   const one = await attach(execId)
   const two = await attach(execId)
   const state = async () => (await world.api.get(`/api/sandboxes/${id}/exec/${execId}/result?wait=0`)).body
   one.socket.close()
   await one.closed
-  await sleep(1500)
+  await sleep(maxRunSeconds * 1000 + 500)
   assert.equal((await state()).running, true)
   two.socket.close()
   await two.closed

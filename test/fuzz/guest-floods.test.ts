@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BodyBudget } from '../../src/lib/body-budget.ts'
 import { frameKind } from '../../src/protocol/guest.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { drain, type Ending, frame, hostile, json, line, ok, stat, uint64 } from './hostile-guest.ts'
+import { drain, type Ending, frame, guestThat, hostile, json, line, ok, stat, uint64 } from './hostile-guest.ts'
 
 test('guest floods: a frame without content is a violation of an attachment', async () => {
   for (const frames of [
@@ -12,7 +12,8 @@ test('guest floods: a frame without content is a violation of an attachment', as
     [frame(frameKind.replayed, uint64(0)), frame(frameKind.replayed, uint64(0))],
     [frame(frameKind.stdout, uint64(0))],
   ]) {
-    const { guest, open } = hostile([line({ ok: true, input: true, taken: 0, inputEnded: false }), ...frames], 'stall')
+    const attached = line({ ok: true, input: true, taken: 0, inputEnded: false })
+    const { guest, open } = hostile([attached, ...frames], 'stall', {})
     await refuses(drain(await guest.attach('x')), 'unavailable', /answers nonsense/)
     assert.equal(open(), 0)
   }
@@ -62,8 +63,17 @@ test('guest floods: endless lists take bounded memory, of one organisation and o
   const page = frame(frameKind.entries, json(Array.from({ length: 200 }, () => entry)))
   const listings = new BodyBudget(3 * page.length, { ownerBytesMax: 2 * page.length, freeBytes: 4096 })
   const guestOf = (owner: string, chunks: Uint8Array[], ending: Ending) =>
-    hostile([line(ok), ...chunks], ending, { idleTimeoutMs: 1000, listings, owner })
-  const held = guestOf('org_one', [page, page], 'stall').guest.list('/')
+    hostile([line(ok), ...chunks], ending, { listings, owner })
+  // Its guest leaves when all others have been answered, however long that takes.
+  const leaving = Promise.withResolvers<void>()
+  const { guest } = guestThat(
+    (server) => {
+      for (const chunk of [line(ok), page, page]) server.write(chunk)
+      void leaving.promise.then(() => server.end())
+    },
+    { listings, owner: 'org_one' },
+  )
+  const held = guest.list('/')
   const hasRoom = () => {
     using share = listings.open('org_one')
     return share.take(page.length + 4096)
@@ -75,6 +85,7 @@ test('guest floods: endless lists take bounded memory, of one organisation and o
   assert.equal((await guestOf('org_two', [page, frame(frameKind.end)], 'end').guest.list('/')).length, 200)
   const small = [frame(frameKind.entries, json([entry])), frame(frameKind.end)]
   assert.equal((await guestOf('org_one', small, 'end').guest.list('/')).length, 1)
+  leaving.resolve()
   await refuses(held, 'unavailable')
   // What they took is given back.
   const whole = [page, page, frame(frameKind.end)]

@@ -14,7 +14,7 @@ import { frame, line } from './hostile-guest.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
 /** A conversation that has not ended by then hangs. */
-const hangMs = 20_000
+const hangMs = 60_000
 
 const machine = await GuestProcess.startForFile()
 const folder = join(machine.folder, 'fuzz')

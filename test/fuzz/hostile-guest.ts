@@ -5,7 +5,7 @@ import type { Guest } from '../../src/sandbox/ports/guest.ts'
 
 export const timeouts = { answerTimeoutMs: 40, idleTimeoutMs: 40 }
 /** Of a client whose guest does answer, or ends: on a busy machine that may take longer than the time above. */
-const patient = { answerTimeoutMs: 2000, idleTimeoutMs: 2000 }
+const patient = { answerTimeoutMs: 20_000, idleTimeoutMs: 20_000 }
 
 export type Ending = 'end' | 'destroy' | 'stall'
 

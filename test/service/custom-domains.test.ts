@@ -94,13 +94,16 @@ test('custom domain: checks become less frequent, and end with its preview or sa
   const { sandbox } = await service.create(orgId, {})
   const { sandbox: other } = await service.create(orgId, {})
   const looks = () => records.asked.filter((name) => name.endsWith(domain)).length
-  await service.previews.put(orgId, sandbox.id, { port: 1, domain })
+  // Each time is taken by the lookup itself: whoever polls may notice two of them at once.
   const times: number[] = []
-  while (times.length < 5) {
-    if (looks() > times.length) times.push(performance.now())
-    await sleep(1)
+  const resolve = records.resolveTxt.bind(records)
+  records.resolveTxt = async (name, signal) => {
+    if (name.endsWith(domain)) times.push(performance.now())
+    return await resolve(name, signal)
   }
-  const gaps = times.slice(1).map((time, index) => time - (times[index] ?? 0))
+  await service.previews.put(orgId, sandbox.id, { port: 1, domain })
+  while (times.length < 5) await sleep(1)
+  const gaps = times.slice(1, 5).map((time, index) => time - (times[index] ?? 0))
   assert.ok((gaps.at(-1) ?? 0) >= 40, `the last of ${gaps.map(Math.round).join(', ')} ms is the longest`)
 
   await service.previews.delete(orgId, sandbox.id, 1)

@@ -19,10 +19,11 @@ test('events: what a caller asks for has its name, also what goes on in the back
   const world = await makeWorld()
   const { service, orgId } = world
   const sandbox = await acting(byKey, async () => {
-    const started = await service.create(orgId, { timeoutSeconds: 1 })
+    const started = await service.create(orgId, {})
     const { id } = started.sandbox
     const checkpoint = await service.checkpoints.create(orgId, id, { name: 'one', kind: 'disk_only' })
     await service.checkpoints.settled(orgId, checkpoint.id)
+    await service.setTimeout(orgId, id, 1)
     return started.sandbox
   })
   await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')

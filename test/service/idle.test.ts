@@ -20,8 +20,9 @@ test('idle timeout: the sandbox hibernates, and the next operation wakes it', as
 
 test('idle timeout: a keep-alive lease and a client process prevent hibernation', async () => {
   const { service, machines, orgId } = await makeWorld()
-  const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
+  const { sandbox } = await service.create(orgId, {})
   const release = service.previews.keepAlive(sandbox.id)
+  await service.setTimeout(orgId, sandbox.id, 1)
   await sleep(1300)
   assert.equal(machines.state(sandbox.id), 'running')
   machines.clientProcesses = [guestProcess(newId('es-'))]
@@ -93,7 +94,8 @@ async function rebootedWhileIdle(answer: () => Promise<void>) {
     setImmediate(restart.resolve)
     await answer()
   }
-  const { id } = (await service.create(orgId, { timeoutSeconds: 1 })).sandbox
+  const { id } = (await service.create(orgId, {})).sandbox
+  await service.setTimeout(orgId, id, 1)
   await reboot.promise
   // Waits for the transitions that were requested meanwhile.
   await service.wake(orgId, id)
@@ -125,11 +127,11 @@ test('idle timeout: the clock stands still during a reboot', async () => {
 
 test('idle timeout: a checkpoint keeps its sandbox alive until it is ready, and the clock restarts then', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox()
-  await service.setTimeout(orgId, sandbox.id, 1)
   const dump = Promise.withResolvers<void>()
   machines.before.checkpoint = () => dump.promise
-  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', ...disk })
   machines.before.hibernate = () => Promise.reject(new Error('it was hibernated'))
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', ...disk })
+  await service.setTimeout(orgId, sandbox.id, 1)
   await sleep(1300)
   assert.equal((await service.get(orgId, sandbox.id)).reasonMessage, undefined)
   const readyAfter = Date.now()

@@ -32,6 +32,18 @@ async function startedWorld(context: TestContext, defaults: SandboxDefaults = {}
       await eventually(() => machines.state(id) === undefined)
       return await service.get(orgId, id)
     },
+    /** Lets it reach its maximum age within a second; returns that age, the youngest that the service takes. */
+    async endSoon({ id, createdAt }: Pick<Sandbox, 'id' | 'createdAt'>) {
+      for (let seconds = Math.floor((Date.now() - createdAt.getTime()) / 1000) + 1; ; seconds += 1) {
+        try {
+          await service.update(orgId, id, { maxAgeSeconds: seconds })
+          return seconds
+        } catch (error) {
+          // A second has passed in between.
+          assert.ok(throwsCode('invalid_request', /age of the sandbox/)(error))
+        }
+      }
+    },
     async lastEvent({ id }: Pick<Sandbox, 'id'>) {
       const page = await store.events.page(orgId, { after: 0, limit: 1000, filter: { sandboxId: id } })
       const { type, actor, cause, data } = page.events.at(-1)!
@@ -41,20 +53,30 @@ async function startedWorld(context: TestContext, defaults: SandboxDefaults = {}
 }
 
 const stoppedBy = (reason: string, cause: string) => ['sandbox.stopped', 'server', cause, { reason }]
-const age = { maxAgeSeconds: 1 }
+/** On a busy machine a start takes seconds, and one that reaches its age meanwhile fails. */
+const age = { maxAgeSeconds: 5 }
 
 test('maximum age: it ends sandboxes that run, are used, hibernate or are in error, and says why', async (context) => {
-  const { service, machines, orgId, create, ended, lastEvent } = await startedWorld(context)
-  const [running, used, asleep, failed] = [await create(age), await create(age), await create(age), await create(age)]
+  const { service, machines, orgId, create, endSoon, ended, lastEvent } = await startedWorld(context)
+  const [running, used, asleep, failed] = [await create(age), await create(), await create(), await create()]
   const [other, old] = [await create(), await create({ maxAgeSeconds: 3600 })]
   service.previews.keepAlive(used.id)
   await service.hibernate(orgId, asleep.id)
+  const usedSeconds = await endSoon(used)
+  const asleepSeconds = await endSoon(asleep)
+  const failedSeconds = await endSoon(failed)
   machines.exit({ sandboxId: failed.id, reason: 'oom', message: 'out of memory' })
-  for (const sandbox of [running, used, asleep, failed]) {
+  for (const [sandbox, seconds] of [
+    [running, age.maxAgeSeconds],
+    [used, usedSeconds],
+    [asleep, asleepSeconds],
+    [failed, failedSeconds],
+  ] as const) {
     const { reason, reasonMessage, stoppedAt, createdAt, expiresAt } = await ended(sandbox)
     assert.equal(reason, 'expired')
-    assert.match(reasonMessage ?? '', /maximum age of 1 seconds/)
-    assert.ok(stoppedAt && expiresAt && stoppedAt >= expiresAt && expiresAt.getTime() === createdAt.getTime() + 1000)
+    assert.match(reasonMessage ?? '', new RegExp(`maximum age of ${seconds} seconds`))
+    assert.ok(stoppedAt && expiresAt && stoppedAt >= expiresAt)
+    assert.equal(expiresAt.getTime(), createdAt.getTime() + seconds * 1000)
     assert.deepEqual(await lastEvent(sandbox), stoppedBy('expired', 'max_age'))
     await assert.rejects(service.exec.list(orgId, sandbox.id), throwsCode('sandbox_stopped', /maximum age/))
   }
@@ -63,7 +85,7 @@ test('maximum age: it ends sandboxes that run, are used, hibernate or are in err
 
 test('maximum age: one that is reached in the middle of a transition ends the sandbox, and nothing is left', async (context) => {
   const world = await startedWorld(context)
-  const { service, machines, orgId, store, create, ended } = world
+  const { service, machines, orgId, store, create, endSoon, ended } = world
   machines.capabilities = { fullCheckpoints: true }
   const [waking, sleeping, dumped, restored] = [await create(), await create(), await create(), await create()]
   const checkpoint = await service.checkpoints.create(orgId, restored.id, { name: 'one' })
@@ -82,15 +104,7 @@ test('maximum age: one that is reached in the middle of a transition ends the sa
   ])
   for (const { begun } of holds) await begun
   const changed = [waking, sleeping, dumped, restored]
-  // The youngest age that the service takes.
-  for (const { id, createdAt } of changed) {
-    const maxAgeSeconds = Math.floor((Date.now() - createdAt.getTime()) / 1000) + 1
-    await service.update(orgId, id, { maxAgeSeconds }).catch(async (error: unknown) => {
-      // A second has passed in between.
-      assert.ok(isServiceError(error, 'invalid_request'))
-      await service.update(orgId, id, { maxAgeSeconds: maxAgeSeconds + 1 })
-    })
-  }
+  for (const sandbox of changed) await endSoon(sandbox)
   const all = [...changed, { id: creatingId }, { id: forkedId }]
   for (const { id } of all) await eventually(async () => (await service.get(orgId, id)).status === 'stopped')
   for (const { release } of holds) release()
@@ -121,12 +135,24 @@ test('maximum age: the next start ends what reached it while no server ran', asy
 })
 
 test('maximum age: a change moves the end or takes it away, and one that is over already is refused', async (context) => {
-  const { service, orgId, create, ended } = await startedWorld(context)
-  const [longer, none, sooner] = [await create(age), await create(age), await create({ maxAgeSeconds: 3600 })]
-  assert.equal(maxAgeSecondsOf(await service.update(orgId, longer.id, { maxAgeSeconds: 3600 })), 3600)
-  assert.equal((await service.update(orgId, none.id, { maxAgeSeconds: 0 })).expiresAt, undefined)
-  await service.update(orgId, sooner.id, { maxAgeSeconds: 2 })
+  const { service, orgId, create, endSoon, ended } = await startedWorld(context)
+  /** One whose end has been moved. On a busy machine the first may have reached it before. */
+  const moved = async (maxAgeSeconds: number) => {
+    for (let seconds = 1; ; seconds *= 2) {
+      try {
+        const { id, expiresAt } = await create({ maxAgeSeconds: seconds })
+        return { ...(await service.update(orgId, id, { maxAgeSeconds })), endedAt: expiresAt!.getTime() }
+      } catch (error) {
+        assert.ok(isServiceError(error, 'sandbox_stopped'))
+      }
+    }
+  }
+  const [longer, none, sooner] = [await moved(3600), await moved(0), await create({ maxAgeSeconds: 3600 })]
+  assert.equal(maxAgeSecondsOf(longer), 3600)
+  assert.equal(none.expiresAt, undefined)
+  await endSoon(sooner)
   assert.equal((await ended(sooner)).reason, 'expired')
+  await sleep(Math.max(longer.endedAt, none.endedAt) - Date.now() + 500)
   for (const { id } of [longer, none]) assert.equal((await service.get(orgId, id)).status, 'running')
   const refused = service.update(orgId, longer.id, { maxAgeSeconds: 1 })
   await assert.rejects(refused, throwsCode('invalid_request', /^maxAgeSeconds .*age of the sandbox, which is/))
@@ -179,7 +205,8 @@ test('on idle: a use or a change in the last moment keeps the sandbox', async (c
       await keep(sandbox.id)
       looked.resolve()
     }
-    const sandbox = await create({ timeoutSeconds: 1, onIdle: 'stop' })
+    const sandbox = await create({ onIdle: 'stop' })
+    await service.update(orgId, sandbox.id, { timeoutSeconds: 1 })
     await looked.promise
     machines.before.processes = async () => {}
     // It waits for the transition.

@@ -39,11 +39,11 @@ test('driver permits: slow starts and dumps of one organisation leave permits to
 })
 
 /** An organisation whose one driver permit a checkpoint holds until `end`, and another sandbox. */
-async function busyWorld(timeoutSeconds: number) {
+async function busyWorld() {
   const world = await makeWorld({ startsAtOnce: 1, wakeWaitMs: 50 })
   const { service, machines, orgId } = world
   const dumped = (await service.create(orgId, {})).sandbox
-  const { id } = (await service.create(orgId, { timeoutSeconds })).sandbox
+  const { id } = (await service.create(orgId, { timeoutSeconds: 0 })).sandbox
   const { begun, release } = hold(machines, 'checkpoint')
   const checkpoint = await service.checkpoints.create(orgId, dumped.id, { name: 'slow', kind: 'disk_only' })
   await begun
@@ -51,9 +51,10 @@ async function busyWorld(timeoutSeconds: number) {
 }
 
 test('driver permits: an idle sandbox that waits for one serves its users, and does not hibernate once it is used', async () => {
-  const { service, machines, orgId, id, end } = await busyWorld(1)
+  const { service, machines, orgId, id, end } = await busyWorld()
   const asked = Promise.withResolvers<void>()
   machines.before.processes = async () => asked.resolve()
+  await service.setTimeout(orgId, id, 1)
   await asked.promise
   await sleep(20)
   await service.files.list(orgId, id, '/')
@@ -67,9 +68,10 @@ test('driver permits: an idle sandbox that waits for one serves its users, and d
 })
 
 test('driver permits: an idle sandbox that waits for one is checked again for client processes', async () => {
-  const { service, machines, orgId, id, end } = await busyWorld(1)
+  const { service, machines, orgId, id, end } = await busyWorld()
   const asked = Promise.withResolvers<void>()
   machines.before.processes = async () => asked.resolve()
+  await service.setTimeout(orgId, id, 1)
   await asked.promise
   await sleep(20)
   machines.clientProcesses = [guestProcess(newId('es-'))]
@@ -79,7 +81,7 @@ test('driver permits: an idle sandbox that waits for one is checked again for cl
 })
 
 test('driver permits: a waiting sandbox can be deleted, and a stopping server waits only for transitions that have begun', async () => {
-  const { service, machines, orgId, id, dumpedId, checkpointId, end, store } = await busyWorld(0)
+  const { service, machines, orgId, id, dumpedId, checkpointId, end, store } = await busyWorld()
   const other = (await store.sandboxes.sandbox(id))!
   const givesUp = throwsCode('unavailable', /server stops/)
   const rebooted = assert.rejects(service.reboot(orgId, id), givesUp)

@@ -4,7 +4,10 @@ import { createTxtResolver } from '../../src/server/txt-resolver.ts'
 import { DnsServer } from '../support/dns-server.ts'
 
 const name = '_atoll.shop.example.com'
-const tryMs = 50
+/** For answers that come, on a busy machine too. */
+const patientMs = 20_000
+/** For those that never come. */
+const briefMs = 50
 let dns: DnsServer
 
 before(async () => {
@@ -20,7 +23,10 @@ beforeEach(() => {
   dns.fault = undefined
 })
 
-async function look(of = name, signal = new AbortController().signal): Promise<readonly string[]> {
+async function look(
+  of = name,
+  { signal = new AbortController().signal, tryMs = patientMs } = {},
+): Promise<readonly string[]> {
   return await createTxtResolver({ servers: [dns.address], tryMs }).resolveTxt(of, signal)
 }
 
@@ -54,8 +60,12 @@ test('TXT record: a failing, refusing or silent name server causes an error', as
   for (const fault of [1, 2, 4, 5, 'garbage', 'silent'] as const) {
     dns.fault = fault
     const startedMs = performance.now()
-    await assert.rejects(look(), { syscall: 'queryTxt' }, String(fault))
-    assert.ok(performance.now() - startedMs < tryMs * 20, 'it does not wait for ever')
+    await assert.rejects(
+      look(name, { tryMs: typeof fault === 'number' ? patientMs : briefMs }),
+      { syscall: 'queryTxt' },
+      String(fault),
+    )
+    assert.ok(performance.now() - startedMs < patientMs, 'it does not wait for ever')
   }
   assert.ok(dns.asked.length <= 12, 'nobody is asked more than twice')
 })
@@ -67,5 +77,5 @@ test('TXT record: an abort ends the wait', async () => {
   while (dns.asked.length === 0) await new Promise((resolve) => setImmediate(resolve))
   leaving.abort()
   await assert.rejects(looked, { code: 'ECANCELLED' })
-  await assert.rejects(look(name, leaving.signal), { name: 'AbortError' })
+  await assert.rejects(look(name, { signal: leaving.signal }), { name: 'AbortError' })
 })
