@@ -32,9 +32,10 @@ sys.stdin.read()`
   return Talk.start('python3', '-uc', program)
 }
 
-/** For programs in sandboxes: `tcp`, `udp` and `icmp` say in a word or a line what has come back. */
+/** For programs in sandboxes: `tcp`, `udp` and `icmp` say in a word or a line what has come back; `waits` are seconds until it is silence. */
 export const attempts = `
 import errno, os, socket, sys
+waits = 5
 words = {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "reset", errno.EHOSTUNREACH: "prohibited", errno.EACCES: "prohibited"}
 def said(work):
     try: return work()
@@ -42,14 +43,14 @@ def said(work):
     except OSError as error: return words.get(error.errno, str(error))
 def tcp(address, port):
     def work():
-        with socket.create_connection((address, port), 1) as c:
+        with socket.create_connection((address, port), waits) as c:
             c.sendall(b"x\\n")
             return c.makefile().readline().strip() or "ended"
     return said(work)
 def udp(address, port, s=None):
     def work():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-            s.settimeout(1)
+            s.settimeout(waits)
             s.connect((address, port))
             s.send(b"x")
             return s.recv(64).decode("latin1").strip()
@@ -57,7 +58,7 @@ def udp(address, port, s=None):
 def icmp(address):
     def work():
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as s:
-            s.settimeout(1)
+            s.settimeout(waits)
             s.sendto(bytes.fromhex("0800f7ff00000000"), (address, 0))
             while True:
                 kind = s.recv(256)[20:22]

@@ -136,7 +136,7 @@ def raw(number):
     def work():
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, number) as s:
             s.connect(("${it.world.outside.address}", 0))
-            s.settimeout(1)
+            s.settimeout(waits)
             s.setsockopt(socket.SOL_IP, 11, 1)  # IP_RECVERR
             s.send(b"x" * 32)
             s.recv(64)
@@ -153,7 +153,7 @@ print([raw(47), raw(132), raw(50)], said(six) != "connected")`)
 /** A program that keeps sockets of before, and says for each line of its input what comes back over them. */
 function keeping(address: string, gatewayAddress: string): string {
   return `${attempts}
-socket.setdefaulttimeout(1)
+socket.setdefaulttimeout(waits)
 def over(kind, address, port):
     s = socket.socket(socket.AF_INET, kind)
     s.connect((address, port))
@@ -225,7 +225,7 @@ import socket, sys
 server = socket.create_server(("${world.outside.address}", 8076))
 print("serves")
 c, _ = server.accept()
-c.settimeout(1)
+c.settimeout(5)
 for _ in sys.stdin:
     try:
         c.sendall(b"x\\n")

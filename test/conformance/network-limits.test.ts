@@ -4,8 +4,9 @@ import type { Namespace, Outside } from './network-world.ts'
 import { NetworkWorld, run } from './network-world.ts'
 
 const port = 8_079
-const bytesPerSecond = 1024 * 1024
-const sentBytes = 4 * bytesPerSecond
+/** So few that programs which take long to start and to send get no more than they send. */
+const bytesPerSecond = 64 * 1024
+const sentBytes = 4 * 1024 * 1024
 
 /** Tells for each line of its input how many bytes have come over UDP since the line before. */
 function counting(address: string): string {

@@ -23,7 +23,7 @@ const cleanup = new AsyncDisposableStack()
 let server: DnsServer
 let forwarder: Forwarder
 let folder: string
-const resolver = new Resolver({ timeout: 5_000, tries: 1 })
+const resolver = new Resolver({ timeout: 60_000, tries: 1 })
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), 'atoll-names-'))

@@ -81,7 +81,7 @@ test('network: ARP requests for addresses of the host get no answer, and its err
   const offender = await sandbox.python(`
 import socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(5)
+s.settimeout(60)
 s.setsockopt(socket.SOL_IP, socket.IP_TTL, 1)
 s.setsockopt(socket.SOL_IP, 11, 1)  # IP_RECVERR
 s.connect(("${world.outside.address}", 9))
