@@ -92,7 +92,7 @@ export const escapeTries: Try[] = [
     run: async (target: Target) => {
       const { stdout } = await inside(
         target,
-        'curl -s -m 3 -H "X-API-Key: a" http://169.254.169.254/v1/status; curl -s -m 3 http://169.254.169.254/api/sandboxes',
+        'curl -s -m 60 -H "X-API-Key: a" http://169.254.169.254/v1/status; curl -s -m 60 http://169.254.169.254/api/sandboxes',
       )
       assert.ok(stdout.includes(target.sandboxId) && !stdout.includes(target.neighbourId), stdout)
     },

@@ -7,7 +7,7 @@ import { WebSocket } from 'ws'
 import type { ApiClient } from '../support/api-client.ts'
 import { refused, type Target, type Try } from './target.ts'
 
-const flood = { cmd: 'bash', args: ['-c', 'head -c 4000000 /dev/zero | tr "\\0" x'], timeout: 30 }
+const flood = { cmd: 'bash', args: ['-c', 'head -c 4000000 /dev/zero | tr "\\0" x'], timeout: 300 }
 
 export const slowTries: Try[] = [
   {

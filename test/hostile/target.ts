@@ -17,8 +17,8 @@ export interface Target {
   /** A tenant whose things the attacker knows by name. */
   neighbour: ApiClient
   neighbourId: string
-  /** Sends bytes on a connection of its own and returns what comes until the server ends it, or for `waitMs`. */
-  raw: (text: string, waitMs?: number) => Promise<string>
+  /** Sends bytes on a connection of its own and returns what comes until the server ends it, for `waitMs`, or until it is enough. */
+  raw: (text: string, waitMs?: number, isEnough?: (said: string) => boolean) => Promise<string>
 }
 
 /** One thing that an attacker does, and what comes of it: it throws where that is not what it should be. */
@@ -42,7 +42,7 @@ export async function openTarget(): Promise<Target> {
   const [sandboxId, neighbourId] = await Promise.all([attacker, neighbour].map(startIn))
   assert.ok(sandboxId !== undefined && neighbourId !== undefined)
   const { port } = server
-  return { server, attacker, sandboxId, neighbour, neighbourId, raw: (text, waitMs) => sendRaw(port, text, waitMs) }
+  return { server, attacker, sandboxId, neighbour, neighbourId, raw: (...args) => sendRaw(port, ...args) }
 }
 
 /** Keys are made by operators; the API has no call for another organisation. */
@@ -63,7 +63,7 @@ async function startIn(api: ApiClient): Promise<string> {
   return (body as { sandboxID: string }).sandboxID
 }
 
-export function sendRaw(port: number, text: string, waitMs = 3_000): Promise<string> {
+function sendRaw(port: number, ...[text, waitMs = 3_000, isEnough]: Parameters<Target['raw']>): Promise<string> {
   return new Promise((resolve) => {
     const socket: Socket = connect(port, '127.0.0.1')
     let said = ''
@@ -73,7 +73,10 @@ export function sendRaw(port: number, text: string, waitMs = 3_000): Promise<str
       resolve(said)
     }
     const timer = setTimeout(end, waitMs)
-    socket.on('data', (chunk: Buffer) => (said += chunk.toString('latin1')))
+    socket.on('data', (chunk: Buffer) => {
+      said += chunk.toString('latin1')
+      if (isEnough?.(said) === true) end()
+    })
     socket.on('close', end)
     socket.on('error', end)
     socket.write(Buffer.from(text, 'latin1'))
@@ -84,7 +87,7 @@ export function sendRaw(port: number, text: string, waitMs = 3_000): Promise<str
 export async function inside(
   { attacker, sandboxId }: Pick<Target, 'attacker' | 'sandboxId'>,
   script: string,
-  timeout = 20,
+  timeout = 120,
 ): Promise<{ exitCode: number; stdout: string; stderr: string }> {
   const body = { cmd: 'bash', args: ['-c', script], timeout }
   const answer = await attacker.post(`/api/sandboxes/${sandboxId}/exec/run`, body)
