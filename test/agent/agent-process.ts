@@ -16,7 +16,7 @@ const entry = process.env['ATOLL_AGENT_DIR']
   ? join(process.env['ATOLL_AGENT_DIR'], 'app/src/agent/start.mjs')
   : join(import.meta.dirname, '../../src/agent/start.mjs')
 
-const waitMs = 60_000
+const waitMs = 180_000
 
 /** A real agent process, spoken to as the server does. */
 export class AgentProcess implements AsyncDisposable {

@@ -106,7 +106,7 @@ test('agent: a killed process leaves a turn that the next one continues, without
   {
     await using agent = await world.agent()
     assertTurn(await agent.turn('msg_1', 'A page about reefs'), 'msg_1')
-    await agent.turn('msg_background', 'run: sleep 41.625 &')
+    await agent.turn('msg_background', 'run: sleep 400.625 &')
     agent.send({ type: 'message', messageId: 'msg_2', content: 'run: echo once >> log.txt; sleep 30.25' })
     while (processes('sleep\x0030.25').length === 0) await sleep(20)
     await agent.kill()
@@ -114,7 +114,7 @@ test('agent: a killed process leaves a turn that the next one continues, without
   }
   await using agent = await world.agent()
   while (processes('sleep\x0030.25').length > 0) await sleep(20)
-  const [background] = processes('sleep\x0041.625')
+  const [background] = processes('sleep\x00400.625')
   assert.ok(background)
   process.kill(background, 'SIGKILL')
   const events = await agent.turn('msg_2', 'run: echo once >> log.txt; sleep 30.25')

@@ -48,7 +48,8 @@ export function assertTurn(events: readonly AgentEvent[], messageId: string): vo
   }
 }
 
-const testMs = 120_000
+/** Programs take seconds to start, on a busy machine tens of them. */
+const testMs = 600_000
 /** Some agents refuse to run `sleep`. The number is that of this process alone. */
 const longScript = `import time; time.sleep(31.${process.pid})`
 const longCommand = `run: python3 -c '${longScript}'`

@@ -47,7 +47,8 @@ function cancel(id, child) {
 }
 
 function prompt(id, text) {
-  if (text === 'deaf') return
+  if (text === 'deaf')
+    return update({ sessionUpdate: 'agent_message_chunk', content: { type: 'text', text: 'I hear' } })
   if (text.startsWith('run: ')) return run(id, text.slice('run: '.length))
   if (text === 'die') process.exit(9)
   if (text.startsWith('say ')) {

@@ -59,7 +59,9 @@ export class World implements AsyncDisposable {
       log: silentLog,
     }
     let gateway = new Gateway(options)
-    const port = await gateway.listen({ host: '127.0.0.1', port: 0 })
+    // A port that nobody else gets while the gateway restarts.
+    const port = await freePort()
+    await gateway.listen({ host: '127.0.0.1', port })
     const world: World = new World(pagePort, `http://127.0.0.1:${port}`, {
       async close() {
         await gateway.close()

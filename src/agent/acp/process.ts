@@ -1,6 +1,6 @@
 import { spawn, type ChildProcessByStdio } from 'node:child_process'
 import type { Readable, Writable } from 'node:stream'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextIteration, setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
 import { LineSplitter } from '../../protocol/line-splitter.ts'
 import type { ModelProxy } from '../model-proxy.ts'
@@ -10,8 +10,8 @@ const stderrCharactersMax = 4000
 /** A message may hold a file. What is made of it has bounds of its own. */
 const lineBytesMax = 16 * 1024 * 1024
 
-/** The output closes a little before the `exit` event, and the last of standard error arrives a little after it. */
-const endMs = 500
+/** The output closes a little before the `exit` event, on a busy machine seconds, and the last of standard error arrives a little after it. */
+const endMs = 5000
 const stderrMs = 50
 
 /**
@@ -46,7 +46,13 @@ export class AcpProcess {
       this.#isOver = true
       forgetGroup()
       const end = `The agent ${program} ended with ${signal ?? `status ${code}`}.`
-      ended.resolve(sleep(stderrMs).then(() => `${end} ${this.#stderr.slice(-1000).trim()}`))
+      const lastWords = async () => {
+        await sleep(stderrMs)
+        // A timer that is late runs before what has come meanwhile is read.
+        await nextIteration()
+        return `${end} ${this.#stderr.slice(-1000).trim()}`
+      }
+      ended.resolve(lastWords())
     })
     // `ended` reports the end of the program; a message on its way to it is lost.
     this.#child.stdin.on('error', () => {})
