@@ -1,17 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { networkInterfaces } from 'node:os'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { after } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { freePort } from '../support/listen.ts'
+import { addressesOfHost } from '../support/addresses.ts'
+import { claim, freePort } from '../support/listen.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
-/** Longer than a start waits for what a killed server has begun. */
-const startTimeoutMs = 90_000
-const stopTimeoutMs = 30_000
+/** Longer than a start waits for what a killed server has begun, also on a busy machine. */
+const startTimeoutMs = 300_000
+const stopTimeoutMs = 120_000
 /** Of the log, in an error. */
 const faultCharacters = 4000
 
@@ -225,12 +225,14 @@ export class AtollServer {
   }
 }
 
-/** A subnet that is free on this machine. The tests of the driver, which run at the same time, use those from 10.231 on. */
+/**
+ * A subnet that no other server of the tests gets before this process ends, and of which nothing is left on this machine. The tests of the
+ * driver, which run at the same time, use those from 10.231 on.
+ */
 export function freeSubnet(): string {
-  const taken = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? [])
+  const taken = addressesOfHost()
   for (;;) {
-    const second = randomInt(201, 231)
-    if (taken.some(({ address }) => address.startsWith(`10.${second}.`))) continue
-    return `10.${second}.${randomInt(0, 250)}.0/24`
+    const prefix = `10.${randomInt(201, 231)}.${randomInt(0, 250)}.`
+    if (!taken.some((address) => address.startsWith(prefix)) && claim(`subnet-${prefix}0`)) return `${prefix}0/24`
   }
 }

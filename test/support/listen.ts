@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 
 /** Below those that the kernel gives to whoever wants any (`ip_local_port_range`), so that nobody gets one by chance. */
 const ports = { from: 20_000, to: 32_000 }
-/** One file for each port that a process of the tests has got, with the number of that process. */
+/** One file for each port or subnet that a process of the tests has got, with the number of that process. */
 const claimsDir = `${tmpdir()}/atoll-test-ports`
 
 /** Lets a server listen on loopback; returns its port. */
@@ -20,7 +20,7 @@ export async function listen(server: Server, port = 0): Promise<number> {
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(ports.from, ports.to)
-    if (!claim(port)) continue
+    if (!claim(String(port))) continue
     const server = createServer()
     try {
       await listen(server, port)
@@ -34,9 +34,9 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** False while another process, or this one, has got the port: it may not listen there yet. A claim ends with its process. */
-function claim(port: number): boolean {
-  const file = `${claimsDir}/${port}`
+/** False while another process, or this one, has got what is called so: it may not use it yet. A claim ends with its process. */
+export function claim(name: string): boolean {
+  const file = `${claimsDir}/${name}`
   mkdirSync(claimsDir, { recursive: true })
   try {
     writeFileSync(file, String(process.pid), { flag: 'wx' })
