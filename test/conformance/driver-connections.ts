@@ -6,7 +6,8 @@ import type { DriverUnderTest } from './driver.ts'
 import { count, createLoaded } from './driver-memory-load.ts'
 import { create, freshId, memoryTests, sendLine, specOf, startPython } from './driver-shell.ts'
 
-const goesOnWaitMs = 30_000
+/** What was sent to a sandbox that slept is sent again after pauses that have grown. */
+const goesOnWaitMs = 180_000
 const serverPort = 8_000
 
 /** What becomes of connections to the outside while a sandbox hibernates with its memory. */
@@ -37,7 +38,7 @@ lost = socket.create_connection(("${insideHost}", ${listenPort})); lost.sendall(
 server = socket.create_server(("0.0.0.0", ${serverPort}))
 print("ready", flush=True)
 input()
-kept.settimeout(20); lost.settimeout(20)
+kept.settimeout(150); lost.settimeout(150)
 print("kept", kept.recv(100).decode(), flush=True)
 kept.sendall(b"awake")
 try:

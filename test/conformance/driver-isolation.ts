@@ -6,7 +6,18 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { create, driverTests, freshId, python, remove, shell, specOf, startPython, succeed } from './driver-shell.ts'
+import {
+  create,
+  driverTests,
+  freshId,
+  python,
+  remove,
+  sendLine,
+  shell,
+  specOf,
+  startPython,
+  succeed,
+} from './driver-shell.ts'
 
 /** Link-local and private networks; a packet to any of them must not even leave. */
 const deniedEverywhere = [
@@ -20,7 +31,7 @@ const deniedEverywhere = [
 ]
 const metadataAddress = '169.254.169.254'
 const inPort = 9_321
-const replaceWaitMs = 10_000
+const replaceWaitMs = 120_000
 
 export function isolationConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
@@ -225,10 +236,12 @@ print("fine")`,
     const { driver, guest, fixture } = under()
     const id = await create(driver)
     const { path, connections } = fixture.hostSocket()
-    // Replaced in one step, and only after the answer to this command is on its way.
-    const replace = `sleep 0.5; cd /.atoll/run && ln -s ${path} link && mv -T link guest.sock`
+    // Replaced in one step.
+    const replace = `read; cd /.atoll/run && ln -s ${path} link && mv -T link guest.sock`
     await fixture.giveSocketFolder(id)
-    await guest(id).spawn({ id: 'replace', argv: ['/bin/bash', '-c', replace], envs: {} })
+    await guest(id).spawn({ id: 'replace', argv: ['/bin/bash', '-c', replace], envs: {}, stdin: true })
+    // The answer to this may be lost with the socket.
+    await sendLine(guest(id), 'replace').catch(() => undefined)
     const until = Date.now() + replaceWaitMs
     while ((await canDial(driver, id)) && Date.now() < until) await sleep(50)
     await refuses(driver.dial(id), 'unavailable')
@@ -251,7 +264,7 @@ async function canDial(driver: RuntimeDriver, id: string): Promise<boolean> {
 async function reached(guest: Guest, endpoints: readonly { address: string; port: number }[]): Promise<string[]> {
   const tries = endpoints.map(({ address, port }) => {
     const target = `${address}:${port}`
-    return `(timeout 2 bash -c ': < /dev/tcp/${address}/${port}' 2>/dev/null && echo ${target}) &`
+    return `(timeout 10 bash -c ': < /dev/tcp/${address}/${port}' 2>/dev/null && echo ${target}) &`
   })
   const told = await succeed(guest, `${tries.join('\n')}\nwait; true`)
   return told === '' ? [] : told.split('\n').toSorted()
@@ -275,7 +288,7 @@ server = re.search(r"nameserver (\\S+)", open("/etc/resolv.conf").read()).group(
 labels = b"".join(bytes([len(part)]) + part.encode() for part in "${name}".split("."))
 query = b"\\x12\\x34\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00" + labels + b"\\x00\\x00\\x01\\x00\\x01"
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(5)
+s.settimeout(60)
 s.sendto(query, (server, 53))
 print(socket.inet_ntoa(s.recv(512)[-4:]))`
 }

@@ -13,6 +13,7 @@ import {
   freshId,
   memoryLimitBytes,
   remove,
+  sendLine,
   shell,
   specOf,
   startTidy,
@@ -24,7 +25,7 @@ const parallelCreates = 20
 const abortAfterMs = [0, ...someOf([5, 15, 30, 45, 60, 80, 120])]
 /** Moments at which a server that creates and removes sandboxes is killed. */
 const killAfterMs = someOf([30, 90, 170, 260, 400, 600, 800, 1000])
-const exitWaitMs = 10_000
+const exitWaitMs = 120_000
 /** A driver takes its time before it gives up a guest. */
 const giveUpWaitMs = 120_000
 
@@ -180,10 +181,11 @@ export function lifeConformance(under: () => DriverUnderTest): void {
       await driver.create(specOf(id))
       await succeed(guest(id), `echo ${id} > /root/file`)
     }
-    // Only after the answer to this command is on its way.
-    const removal = ['/bin/bash', '-c', 'sleep 0.5; rm /.atoll/run/guest.sock']
+    const removal = ['/bin/bash', '-c', 'read; rm /.atoll/run/guest.sock']
     await fixture.giveSocketFolder(gone)
-    await guest(gone).spawn({ id: 'remove', argv: removal, envs: { PATH: '/usr/bin:/bin' } })
+    await guest(gone).spawn({ id: 'remove', argv: removal, envs: { PATH: '/usr/bin:/bin' }, stdin: true })
+    // The answer to this may be lost with the socket.
+    await sendLine(guest(gone), 'remove').catch(() => undefined)
     const isUnavailable = (error: unknown) => isServiceError(error, 'unavailable')
     while (await answers(guest(gone))) await sleep(50)
     await fixture.hang(hung)

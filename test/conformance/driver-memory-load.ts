@@ -4,7 +4,7 @@ import { create, shell, succeed } from './driver-shell.ts'
 import type { DriverUnderTest } from './driver.ts'
 
 export const counterPort = 3000
-const replWaitMs = 30_000
+const replWaitMs = 120_000
 
 const envs = { PATH: '/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/root', TERM: 'dumb' }
 

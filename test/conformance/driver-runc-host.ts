@@ -44,7 +44,7 @@ const small = Buffer.alloc(2000)
 const fillStepBytesMax = 1024 ** 3
 const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
-const draftWaitMs = 10_000
+const draftWaitMs = 30_000
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
 const livenessTimes = {
   intervalMs: 1_000,

@@ -6,7 +6,7 @@ import { isAlive, startTicksOf, type ProcessIdentity } from '../../src/runtime/p
 import type { ContainerResources } from '../../src/runtime/oci/container-config.ts'
 import { OciRuntimeError, type CreateOciRuntime } from '../../src/runtime/oci/oci-runtime.ts'
 
-const startTimeoutMs = 10_000
+const startTimeoutMs = 60_000
 const pollMs = 5
 const cgroupRoot = '/sys/fs/cgroup'
 const devices = { null: '1 3', zero: '1 5', full: '1 7', random: '1 8', urandom: '1 9', tty: '5 0' }

@@ -56,8 +56,8 @@ async function reaches(runc: OpenRunc, id: string): Promise<{ tcp: string; udp: 
     `python3 -c '
 import socket
 def tcp():
-    with socket.create_connection(("${outside.address}", ${port}), 5) as c:
-        c.settimeout(5)
+    with socket.create_connection(("${outside.address}", ${port}), 30) as c:
+        c.settimeout(30)
         c.sendall(b"x\\n")
         return c.makefile().readline().strip() or "ended"
 def udp():

@@ -50,7 +50,8 @@ describe('OCI images on runc', () => {
     filesMax: 50_000,
     layersMax: 40,
     answerMs: 10_000 * slowness,
-    stallMs: 4_000 * slowness,
+    // Longer than an import beside a slow one takes.
+    stallMs: 15_000 * slowness,
   }
   const runc = useRunc({ registries, imageLimits })
 

@@ -108,7 +108,7 @@ describe('disk trees on runc, hostile and large', () => {
       'modified link/x',
       'modified pipe/x',
     ])
-    assert.ok(performance.now() - began < 20_000)
+    assert.ok(performance.now() - began < 120_000)
   })
 
   test('trees: what lies deeper than a path reaches is left out', async (t) => {
