@@ -101,7 +101,8 @@ PEER
 setpriv --pdeathsig KILL unshare --pid --fork --kill-child sh -c 'dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv \\
   --bind-interfaces --listen-address=127.0.0.1 --user=root --pid-file= --address=/example.com/11.255.254.2 & wait' &
 echo nameserver 127.0.0.1 >"$SCRATCH/resolv.conf"
-mount --bind "$SCRATCH/resolv.conf" "$(readlink --canonicalize /etc/resolv.conf)"`
+mount --bind "$SCRATCH/resolv.conf" "$(readlink --canonicalize /etc/resolv.conf)"
+until getent ahostsv4 example.com >/dev/null; do sleep 0.05; done`
 
 /** What doctor reports behind these rules, by default of the network alone, with the rules before and after it. */
 async function doctorBehind(

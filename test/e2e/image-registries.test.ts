@@ -190,7 +190,7 @@ test('image push: what cannot go is told in words, without addresses', async () 
 })
 
 test('image replace: one in the background takes its name after kill -9 of the server, which means the old image until then', async () => {
-  const wait = { type: 'run' as const, args: { commands: ['echo next > /srv/next; sleep 3'] } }
+  const wait = { type: 'run' as const, args: { commands: ['echo next > /srv/next; sleep 12'] } }
   const old = await Image.build('app', { steps: [] }, { client })
   const next = await Image.begin('app', { steps: [wait] }, { client, replace: true })
   await server.kill()

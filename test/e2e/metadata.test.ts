@@ -9,7 +9,7 @@ const server = await AtollServer.startForFile()
 const base = 'http://169.254.169.254'
 
 async function inside(id: string, path: string, more = ''): Promise<Record<string, unknown>> {
-  return JSON.parse(await sh(server, id, `curl -s -m 20 ${more} ${base}${path}`)) as Record<string, unknown>
+  return JSON.parse(await sh(server, id, `curl -s -m 60 ${more} ${base}${path}`)) as Record<string, unknown>
 }
 
 async function nameOf(id: string): Promise<unknown> {
@@ -18,7 +18,7 @@ async function nameOf(id: string): Promise<unknown> {
 
 /** The status and the text of an answer, in one line. */
 async function refusal(id: string, words: string): Promise<string> {
-  return await sh(server, id, `curl -s -m 20 -w '%{http_code}' ${words} | tr '\\n' ' '`)
+  return await sh(server, id, `curl -s -m 60 -w '%{http_code}' ${words} | tr '\\n' ' '`)
 }
 
 test('metadata: a sandbox learns who it is, after a fork, a hibernation, a restore and a restart of the server too', async () => {

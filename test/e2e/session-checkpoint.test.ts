@@ -104,7 +104,7 @@ test('session: it begins on a prepared machine, with its files and with its memo
   const onDisk = await takeCheckpoint(server, sandboxId, 'on disk', 'disk_only')
   const counter = `let n = 0; require("http").createServer((_q, s) => s.end(String(++n))).listen(8123)`
   await sh(server, sandboxId, `setsid node -e '${counter}' >/dev/null 2>&1 </dev/null & sleep 0.1`)
-  const ask = 'for i in $(seq 100); do curl -sf localhost:8123 && break; sleep 0.05; done'
+  const ask = 'until curl -sf localhost:8123; do sleep 0.05; done'
   assert.equal(await sh(server, sandboxId, ask), '1')
   const inMemory = await takeCheckpoint(server, sandboxId, 'in memory')
   for (const [checkpoint_id, counted] of [
@@ -157,14 +157,14 @@ for (const kind of ['full', 'disk_only'] as const) {
     const created = await createSession(server, 'A page about tundra')
     const first = await readEvents(server, created.id, isTurnComplete)
     // Half a turn: in the memory of this moment an agent waits for its command, and goes on with its turn when that ends.
-    await sendMessage(server, created.id, 'run: sleep 4; echo said in the past')
+    await sendMessage(server, created.id, 'run: until [ -e /tmp/go ]; do sleep 0.1; done; echo said in the past')
     const begun = await readEvents(server, created.id, isToolCall, lastId(first))
     const then = await takeCheckpoint(server, created.sandboxId, 'then', kind)
     await server.json('POST', `/v1/sessions/${created.id}/interrupt`, { user_id: 'ada' })
     const interrupted = await readEvents(server, created.id, isTurnComplete, lastId(begun))
     const lichens = await sendAndRead(server, created.id, 'Add a section about lichens', interrupted)
     assert.match(await sessionPage(server, created), /lichens/i)
-    await sendMessage(server, created.id, 'run: sleep 60')
+    await sendMessage(server, created.id, 'run: sleep 600')
     const under = await readEvents(server, created.id, isToolCall, lastId(lichens))
     const [agent] = await agentsOf(created)
 
@@ -175,8 +175,9 @@ for (const kind of ['full', 'disk_only'] as const) {
     const fresh = await readEvents(server, created.id, isConfigured, lastId(lost))
     const [now, ...others] = await agentsOf(created)
     assert.ok(now !== undefined && others.length === 0 && now.pid !== agent?.pid)
-    // As long as the turn of the past would have gone on.
-    await sleep(4500)
+    // What is left of the turn of the past would go on now.
+    await sh(server, created.sandboxId, 'touch /tmp/go')
+    await sleep(1000)
     const next = await sendAndRead(server, created.id, 'Add a section about reindeer', fresh)
     assert.deepEqual(ends(next), ['success', 'turn_complete'])
     const body = await sessionPage(server, created)

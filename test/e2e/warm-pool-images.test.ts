@@ -10,7 +10,7 @@ import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const size = 3
 /** From a change of the images until no warm sandbox shows what was before. */
-const noticedMs = 20_000
+const noticedMs = 60_000
 
 interface Record {
   base: string
@@ -53,7 +53,7 @@ async function counted(from: string): Promise<number> {
   return Number(new RegExp(`^atoll_warm_sandboxes\\{from="${from}"\\} (\\d+)$`, 'm').exec(metrics)?.[1] ?? 0)
 }
 
-const filled = () => eventually(async () => (await counted('base')) === size, { timeoutMs: 60_000 })
+const filled = () => eventually(async () => (await counted('base')) === size)
 
 test('warm pool: those of an image that was replaced go, and no create gets one of them', async () => {
   await filled()
@@ -81,7 +81,7 @@ test('warm pool: those of an image that was removed go, and a create of it is re
     assert.equal(await sh(server, id, 'hostname'), id)
     await server.json('DELETE', `/api/sandboxes/${id}`)
   }
-  await eventually(async () => (await counted('other')) > 0, { timeoutMs: 60_000 })
+  await eventually(async () => (await counted('other')) > 0)
   await rm(`${ownImages}/other`)
   const refused = await api.post('/api/sandboxes', { templateID: 'other' })
   assert.deepEqual([refused.status, refused.body.code], [404, 'not_found'])
@@ -95,7 +95,7 @@ test('warm pool: those of a checkpoint that was deleted go, and a start from it 
   const checkpointId = await takeCheckpoint(server, source, 'often', 'disk_only')
   const path = `/api/sandboxes/from-checkpoint/${checkpointId}`
   for (let count = 0; count < 4; count += 1) assert.equal((await api.post(path, {})).status, 201)
-  await eventually(async () => (await counted(checkpointId)) > 0, { timeoutMs: 60_000 })
+  await eventually(async () => (await counted(checkpointId)) > 0)
   assert.equal((await api.delete(`/api/sandboxes/${source}/checkpoints/${checkpointId}`)).status, 204)
   const refused = await api.post(path, {})
   assert.deepEqual([refused.status, refused.body.code], [404, 'not_found'])

@@ -84,7 +84,7 @@ const typesOf = (received: readonly Received[]) => received.map(({ type }) => ty
 
 test(
   'webhooks: the class of the public SDK works unchanged, and its check takes what is sent',
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async () => {
     const receiver = await Receiver.start()
     const webhooks = new Webhooks({ apiUrl: server.url, apiKey: server.key })
@@ -125,7 +125,7 @@ test(
 
 test(
   'webhooks: those of a create get what its sandbox does from the beginning, and nothing of others',
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async () => {
     const receiver = await Receiver.start()
     const other = await call('POST', '/api/sandboxes', {})
@@ -141,7 +141,7 @@ test(
 
 test(
   'webhooks: a receiver that fails gets the message again under the same id, and another is not kept waiting',
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async () => {
     const [failing, hanging, well] = [await Receiver.start(), await Receiver.start(), await Receiver.start()]
     let refusals = 1
@@ -176,7 +176,7 @@ test(
 
 test(
   'webhooks: what happens while a destination is disabled comes when it is enabled',
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async () => {
     const receiver = await Receiver.start()
     const { id } = await call('POST', '/api/webhooks', {
@@ -228,7 +228,7 @@ test(
   },
 )
 
-test('webhooks: the process that sends them ends with a killed server', { timeout: 60_000 }, async () => {
+test('webhooks: the process that sends them ends with a killed server', { timeout: 300_000 }, async () => {
   const receiver = await Receiver.start()
   await call('POST', '/api/webhooks', { url: receiver.url })
   const pid = await deliveryPid()
@@ -240,7 +240,7 @@ test('webhooks: the process that sends them ends with a killed server', { timeou
 
 test(
   'webhooks: the process that sends them is no root, and reads nothing but what it sends',
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async () => {
     const receiver = await Receiver.start()
     const { id } = await call('POST', '/api/webhooks', { url: receiver.url })
