@@ -1,6 +1,7 @@
 /** Activity, hibernation, waking and sizes of real sandboxes. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { get, type IncomingMessage } from 'node:http'
 import { readdir, readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -41,7 +42,16 @@ async function follow(id: string, execId: string, offset: number, enough: (outpu
   return { output, offset: offset + Buffer.byteLength(output) }
 }
 
-const page = (id: string, port: number) => askPreview(server, `${id}-p${port}.preview.localhost`)
+const hostOf = (id: string, port: number) => `${id}-p${port}.preview.localhost`
+const page = (id: string, port: number) => askPreview(server, hostOf(id, port))
+
+/** Asks for a page that does not end, and returns when the first of it has come. */
+async function begin(id: string, port: number): Promise<void> {
+  const request = get({ host: '127.0.0.1', port: server.port, headers: { Host: hostOf(id, port) } })
+  const [answer] = (await once(request, 'response')) as [IncomingMessage]
+  await once(answer, 'data')
+  for (const one of [request, answer]) one.on('error', () => undefined)
+}
 
 test('hibernate: it leaves no process, no control group and no memory; exec sessions go on by offset', async () => {
   const id = await create(0)
@@ -86,16 +96,17 @@ test('hibernate: it leaves no process, no control group and no memory; exec sess
 })
 
 test('lifetimes: an age that is reached ends a command and a hibernated sandbox, an idle one can stop; the host keeps nothing', async () => {
-  const [busy, asleep] = [
-    await startSandbox(server, { maxAgeSeconds: 4 }),
-    await startSandbox(server, { maxAgeSeconds: 4 }),
-  ]
+  const startedAt = performance.now()
+  const [busy, asleep] = [await startSandbox(server), await startSandbox(server)]
   const idle = await startSandbox(server, { timeout: 1, onIdle: 'stop' })
   const exec = await start(busy, 'sleep', ['1000'])
   const followed = follow(busy, exec, 0, () => false)
   await server.json('POST', `/api/sandboxes/${asleep}/hibernate`)
   const pids = await processesOf(busy)
   assert.ok(pids.length > 1)
+  // Of some seconds from now on, however long this has taken.
+  const maxAgeSeconds = Math.ceil((performance.now() - startedAt) / 1000) + 10
+  for (const id of [busy, asleep]) await server.json('PATCH', `/api/sandboxes/${id}`, { maxAgeSeconds })
   await followed
   for (const [id, reason] of [
     [busy, 'expired'],
@@ -145,7 +156,7 @@ http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()`
   // Detached from every exec session, so that only the request counts.
   const listens = `until bash -c '</dev/tcp/127.0.0.1/8000' 2>/dev/null; do sleep 0.1; done`
   await sh(server, preview, `setsid python3 -c '${serve}' >/dev/null 2>&1 & ${listens}`)
-  page(preview, 8000).catch(() => {})
+  await begin(preview, 8000)
   while ((await status(idle)) !== 'hibernated') await sleep(50)
   await sleep(1500)
   for (const id of [client, session, preview]) assert.equal(await status(id), 'running')
