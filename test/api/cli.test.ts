@@ -11,6 +11,7 @@ import { after, test } from 'node:test'
 import { text } from 'node:stream/consumers'
 import type { HostReport } from '../../src/http/server/server.ts'
 import { beginAtoll, type Ended, type RunOptions } from '../support/command-line.ts'
+import { freePort } from '../support/listen.ts'
 import { makeWorld } from '../support/world.ts'
 
 const program = join(import.meta.dirname, '../../bin/atoll')
@@ -222,9 +223,5 @@ test('cli: what it compiles is kept in the cache of the user, and a home that is
 })
 
 async function freeUrl(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  return `http://127.0.0.1:${port}`
+  return `http://127.0.0.1:${await freePort()}`
 }

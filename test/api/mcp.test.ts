@@ -1,5 +1,7 @@
 /** The MCP server at `/mcp`, as the official client sees it. */
 import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { eventually } from '../../src/lib/testing/eventually.ts'
@@ -120,13 +122,15 @@ test('run: progress comes while it runs, and long output keeps its end', async (
   const client = await connect(t)
   const { sandbox_id } = await call(client, 'sandbox_create', {})
   const lines: string[] = []
-  const command = 'echo first; sleep 0.5; echo second; sleep 0.5'
-  await call(
-    client,
-    'run',
-    { sandbox_id, command },
-    { onprogress: ({ message }: { message?: string }) => lines.push(message ?? '') },
-  )
+  const folder = world.machines.folder(sandbox_id)
+  // It goes on when a line was told: on a busy machine several would be told as one.
+  const untilTold = (line: string) => `until test -e ${folder}/${line}; do sleep 0.05; done`
+  const command = `echo first; ${untilTold('first')}; sleep 0.5; echo second; ${untilTold('second')}`
+  const onprogress = ({ message = '' }: { message?: string }) => {
+    lines.push(message)
+    writeFileSync(join(folder, message), '')
+  }
+  await call(client, 'run', { sandbox_id, command }, { onprogress })
   assert.deepEqual(lines, ['first', 'second'])
   const long = await call(client, 'run', { sandbox_id, command: 'seq 20000; echo end' })
   assert.ok(String(long['stdout']).endsWith('20000\nend\n') && String(long['stdout']).length <= 30_000)

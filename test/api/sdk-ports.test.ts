@@ -11,7 +11,7 @@ import {
   Sandbox,
 } from '../../sdk/src/index.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
-import { listen } from '../support/listen.ts'
+import { freePort } from '../support/listen.ts'
 import { usePreview } from '../support/preview-world.ts'
 
 const redirects: Record<string, [status: number, location: string]> = {}
@@ -122,8 +122,7 @@ test('sandbox.waitForPort: ends when a server listens, and throws when none does
   const ports = sandbox.ports.bind(sandbox)
   const server = createServer((_request, response) => response.end('up'))
   t.after(() => void server.close())
-  const free = await listen(server)
-  server.close()
+  const free = await freePort()
   let asked = 0
   sandbox.ports = async (options) => {
     const found = await ports(options)
