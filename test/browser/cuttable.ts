@@ -1,5 +1,5 @@
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { listen } from '../support/listen.ts'
+import { freePort, listen } from '../support/listen.ts'
 
 /** A way to a server of this machine that can be cut: its connections end at once, and none is taken until it is mended. */
 export class Cuttable implements AsyncDisposable {
@@ -17,7 +17,8 @@ export class Cuttable implements AsyncDisposable {
 
   static async to(target: number): Promise<Cuttable> {
     const server = createServer()
-    return new Cuttable(target, server, await listen(server))
+    // It is left while the way is cut, and nobody else may get it then.
+    return new Cuttable(target, server, await listen(server, await freePort()))
   }
 
   get url(): string {
@@ -31,7 +32,7 @@ export class Cuttable implements AsyncDisposable {
 
   async mend(): Promise<void> {
     this.#server = createServer((socket) => this.#relay(socket))
-    this.#server.listen(this.port, '127.0.0.1')
+    await listen(this.#server, this.port)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -14,8 +14,6 @@ export interface VisitorOptions {
   isTouch?: boolean
 }
 
-/** A machine that runs all suites at once is slow. */
-const waitMs = 180_000
 /** The page's own faults. Chromium gives up requests when an address of the machine comes or goes; the page repeats them. */
 const passing = /ERR_NETWORK_CHANGED|ERR_INTERNET_DISCONNECTED|ERR_CONNECTION_REFUSED|Failed to load resource/
 
@@ -44,7 +42,6 @@ export class Visitor implements AsyncDisposable {
       colorScheme: isDark ? 'dark' : 'light',
       hasTouch: isTouch,
     })
-    context.setDefaultTimeout(waitMs)
     return new Visitor(server, context)
   }
 

@@ -38,7 +38,9 @@ test('dashboard: an answer is seen as it is written, in each tab, and then once'
   await readEvents(server, id, isTurnComplete)
   for (const one of [page, late]) {
     await one.getByLabel('The answer as it is written').waitFor({ state: 'detached' })
-    assert.equal(await one.getByRole('region', { name: 'Conversation' }).getByText('by small animals').count(), 1)
+    const answer = one.getByRole('region', { name: 'Conversation' }).getByText('by small animals')
+    await answer.first().waitFor()
+    assert.equal(await answer.count(), 1)
   }
   visitor.assertNoFaults()
 })

@@ -14,7 +14,8 @@ after(() => browser.close())
 const floodBytes = 20_000_000
 
 const screenOf = async (page: Page) => await page.locator('.xterm-rows').innerText()
-const shows = async (page: Page, text: string) => await eventually(async () => (await screenOf(page)).includes(text))
+const shows = async (page: Page, text: string) =>
+  await eventually(async () => (await screenOf(page)).includes(text), { what: text, timeoutMs: 400_000 })
 /** The shell prints what the line it was given does not hold. */
 const sum = async (page: Page, left: number, right: number) => {
   await page.locator('[data-terminal=attached]').waitFor()
@@ -106,7 +107,8 @@ test('dashboard: a file is edited and saved, not over what another has written m
   const editor = page.getByRole('textbox', { name: 'Text of the file' })
   await editor.fill('two and three')
   await page.keyboard.press('Control+s')
-  await eventually(async () => (await sh(server, id, 'cat /workspace/plain.txt')) === 'two and three')
+  await page.getByText('Saved', { exact: true }).waitFor()
+  assert.equal(await sh(server, id, 'cat /workspace/plain.txt'), 'two and three')
   await sh(server, id, 'sleep 1; echo written by another > /workspace/plain.txt')
   await editor.fill('four')
   await page.keyboard.press('Control+s')

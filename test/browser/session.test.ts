@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import type { Page } from 'playwright-core'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { readEvents, type StreamedEvent } from '../e2e/event-stream.ts'
 import { AtollServer } from '../e2e/server.ts'
 import { createSession, getSession, lastId, sendMessage } from '../e2e/session-client.ts'
@@ -16,7 +17,7 @@ after(() => browser.close())
 const program = `let n=0;require("http").createServer((q,s)=>s.end("<h1>"+require("fs").readFileSync("page.txt","utf8").trim()+"</h1>")).listen(3000)`
 const turnOf = (turn: number) =>
   `run: git init -q 2>/dev/null; echo page ${turn} >page.txt; echo ${turn} >file-${turn}.txt`
-const started = `; setsid node -e '${program}' >/dev/null 2>&1 </dev/null & for i in $(seq 100); do curl -sf localhost:3000 && break; sleep 0.05; done`
+const started = `; setsid node -e '${program}' >/dev/null 2>&1 </dev/null & until curl -sf localhost:3000; do sleep 0.05; done`
 const isSaved = ({ data }: StreamedEvent) => data.type === 'checkpoint_created'
 
 /** What the live preview shows. */
@@ -69,11 +70,9 @@ test('dashboard: the slider leads to a turn, its rewind shows what would change,
   await dialog.getByRole('button', { name: 'Rewind', exact: true }).click()
   await dialog.waitFor({ state: 'detached' })
   await preview(page).filter({ hasText: 'page 1' }).waitFor()
-  assert.equal(
-    await page.getByLabel('Message to the agent').inputValue(),
-    turnOf(2),
-    'the prompt that was left can be edited',
-  )
+  await eventually(async () => (await page.getByLabel('Message to the agent').inputValue()) === turnOf(2), {
+    what: 'the prompt that was left can be edited',
+  })
   await page.getByRole('button', { name: 'Undo rewind' }).click()
   await preview(page).filter({ hasText: 'page 3' }).waitFor()
   visitor.assertNoFaults()
@@ -97,10 +96,9 @@ test('dashboard: three variants run side by side, and one is kept', async () => 
   await cards.nth(1).getByRole('button', { name: 'Keep this one' }).click()
   await page.getByRole('alertdialog').getByRole('button', { name: /Keep/ }).click()
   await page.getByRole('alertdialog').waitFor({ state: 'detached' })
-  const { messages: said } = await getSession(server, id)
-  assert.ok(
-    said.some(({ content }) => /echo page [789] /.test(content)),
-    'its turns are those of the variant',
+  await eventually(
+    async () => (await getSession(server, id)).messages.some(({ content }) => /echo page [789] /.test(content)),
+    { what: 'its turns are those of the variant' },
   )
   visitor.assertNoFaults()
 })

@@ -7,11 +7,14 @@ export async function launchBrowser(more: readonly string[] = []): Promise<Brows
   })
 }
 
+/** A machine that runs all suites at once is slow. */
+const waitMs = 180_000
 /** Chromium gives up what it loads when an address of the machine comes or goes, as in other tests. */
 const changesMax = 10
 
-/** Opens a page, again when the network of the machine has changed meanwhile. */
+/** Opens a page, again when the network of the machine has changed meanwhile. What is awaited of the page from then on has `waitMs`. */
 export async function visit(page: Page, url: string): Promise<Response | null> {
+  page.setDefaultTimeout(waitMs)
   for (let changes = 0; ; changes += 1) {
     try {
       return await page.goto(url)
