@@ -217,7 +217,7 @@ test('a step that fills the disk fails with the step', async () => {
 
 test('a step that never ends fails with the step', async () => {
   // Of its own: on a busy machine an ordinary step of the other tests takes longer.
-  await using hasty = await AtollServer.start({ env: { ATOLL_LIMITS: JSON.stringify({ image: { stepMs: 1500 } }) } })
+  await using hasty = await AtollServer.start({ env: { ATOLL_LIMITS: JSON.stringify({ image: { stepMs: 10_000 } }) } })
   const image = { steps: [run('true'), run('while :; do sleep 1; done')] }
   const endless = await hasty.fetch('/api/snapshots', {
     method: 'POST',
@@ -234,17 +234,18 @@ test('a killed server goes on with a build in the background after the steps tha
     steps: [
       run('cat /proc/sys/kernel/random/uuid > /first'),
       { type: 'add_file', args: { path: '/kept', content: Buffer.from('content').toString('base64') } },
-      run('echo before', 'sleep 2', 'cat /kept /first > /both', 'echo after'),
+      run('echo before', 'sleep 8', 'cat /kept /first > /both', 'echo after'),
     ],
   }
+  void api('POST', '/snapshots', { name: 'waits', image: { steps: [run('sleep 600')] } }).catch(() => undefined)
+  await eventually(async () => (await sandboxes()).length === 1, { what: 'the other build has begun' })
   await api('POST', '/snapshots?async=1', { name: 'goes-on', image })
-  void api('POST', '/snapshots', { name: 'waits', image: { steps: [run('sleep 60')] } }).catch(() => undefined)
   await eventually(
     async () => {
       const isBegun = (await layersOnDisk()).length === 2 && (await sandboxes()).length === 2
       return isBegun && /\nbefore\n/.test(await (await server.fetch('/api/images/goes-on/log')).text())
     },
-    { what: 'two steps are done, the third and the other build have begun' },
+    { what: 'two steps are done, and the third has begun' },
   )
   await server.kill()
   await server.restart()
@@ -270,15 +271,19 @@ test('a killed server goes on with a build in the background after the steps tha
 
 test('builds that are cancelled, and a server that is killed, in the middle of each step leave nothing', async () => {
   const names = ['one', 'two', 'three', 'four']
-  const steps = names.map((name) => run(`echo ${name} > /${name}; touch /begun-${name}; sleep 0.3`))
+  /** The step after so many runs until its build is cut off. */
+  const stepsOf = (done: number) =>
+    names.map((name, at) => run(`echo ${name} > /${name}; touch /begun-${name}; sleep ${at === done ? 600 : 0.3}`))
   for (const [done] of names.entries()) {
-    await api('POST', '/snapshots?async=1', { name: 'cut-off', image: { steps } })
+    await api('POST', '/snapshots?async=1', { name: 'cut-off', image: { steps: stepsOf(done) } })
     await eventually(async () => (await layersOnDisk()).length >= done, { what: `step ${done + 1} runs` })
     assert.equal((await api('DELETE', '/snapshots/cut-off')).status, 204)
     await untilNothingIsLeft()
   }
   for (const [done] of names.entries()) {
-    const abandoned = api('POST', '/snapshots', { name: 'cut-off', image: { steps } }).catch(() => undefined)
+    const abandoned = api('POST', '/snapshots', { name: 'cut-off', image: { steps: stepsOf(done) } }).catch(
+      () => undefined,
+    )
     await eventually(async () => (await layersOnDisk()).length >= done, { what: `step ${done + 1} runs` })
     await server.kill()
     await abandoned
