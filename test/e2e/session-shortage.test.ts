@@ -32,10 +32,10 @@ test('session: one without quota waits for it, through a crash of the server, an
   await server.restart()
   const { status, activity } = await getSession(server, first.id)
   assert.deepEqual([status, activity], ['running', 'starting'])
-  // One ends while it waits, at once.
+  // One ends while it waits, and not when it would ask again.
   const startedAt = performance.now()
   await endSession(server, second.id)
-  assert.ok(performance.now() - startedAt < 2000)
+  assert.ok(performance.now() - startedAt < 15_000)
   await server.json('DELETE', `/api/sandboxes/${sandboxId}`)
   const events = await readEvents(server, first.id, isTurnComplete)
   assert.equal(resultOf(events)?.['subtype'], 'success')
