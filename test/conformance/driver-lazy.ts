@@ -89,7 +89,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     const { driver, guest } = under()
     const [source, cp] = [await create(driver, limits), freshId('cp')]
     await guest(source).spawn({ id: 'held', argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
-    await eventually(async () => (await said(guest(source))).includes('ready'), { timeoutMs: 30_000 })
+    await eventually(async () => (await said(guest(source))).includes('ready'))
     await driver.checkpoint(source, cp, 'full')
     return { source, cp }
   }
@@ -112,7 +112,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     return { id, daemon: await comingTo(id) }
   }
   const wellDone = async (guest: DriverUnderTest['guest'], id: string): Promise<void> => {
-    await eventually(async () => (await said(guest(id))).includes('done'), { timeoutMs: 30_000 })
+    await eventually(async () => (await said(guest(id))).includes('done'))
     assert.match(await said(guest(id)), /done \[\]/)
     await under().driver.delete(id)
   }
@@ -271,6 +271,6 @@ async function said(guest: Guest): Promise<string> {
 async function sameMemory(guest: Guest): Promise<void> {
   const mark = Math.random().toString(36).slice(2)
   await sendLine(guest, 'held', mark)
-  await eventually(async () => (await said(guest)).includes(`${mark} `), { timeoutMs: 60_000 })
+  await eventually(async () => (await said(guest)).includes(`${mark} `))
   assert.match(await said(guest), new RegExp(`${mark} same`))
 }

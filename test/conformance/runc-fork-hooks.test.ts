@@ -287,7 +287,7 @@ while True: pass`
     // Without the hook it does draw.
     const [without, one] = [await fork(kept), await fork(cp)]
     await succeed(guest(without), 'until [ -s /root/drawn ]; do sleep 0.05; done')
-    assert.equal((await guest(one).process('drawing', 10_000)).running, false)
+    assert.equal((await guest(one).process('drawing', 60_000)).running, false)
     assert.equal(await succeed(guest(one), 'ls /root'), '')
     assert.equal(driver.hookFailure?.(one), undefined)
     await remove(driver, id, without, one, cp, kept)

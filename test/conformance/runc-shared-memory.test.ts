@@ -14,7 +14,6 @@ import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const runFile = promisify(execFile)
 const pageBytes = 4096
-const shareWaitMs = 60_000
 /** Keeps 32 MiB that no compression would shrink; each line changes one page in each MiB, and is answered with a digest of all. */
 const load = `
 import hashlib, os, sys
@@ -70,7 +69,7 @@ describe('saved memory of the runc driver that repeats', () => {
     }
     // What it saves is brought to the disk at once, with all that was saved before.
     await driver.hibernate(source)
-    await eventually(async () => (await sharingOf(checkpoints[2])) === 2, { timeoutMs: shareWaitMs })
+    await eventually(async () => (await sharingOf(checkpoints[2])) === 2)
     assert.equal(await sharingOf(checkpoints[0]), undefined)
     assert.equal(await sharingOf(checkpoints[1]), 1)
     for (const cp of checkpoints.slice(1)) {
@@ -100,7 +99,7 @@ describe('saved memory of the runc driver that repeats', () => {
     const fork = await create(driver, { from: { checkpointId: base } })
     await driver.checkpoint(fork, cp, 'full')
     await driver.hibernate(fork)
-    await eventually(async () => (await sharingOf(cp)) === 1, { timeoutMs: shareWaitMs })
+    await eventually(async () => (await sharingOf(cp)) === 1)
     await remove(driver, fork, base, cp)
   })
 

@@ -69,7 +69,7 @@ async function assertNothingLeft(sessions: readonly TravellingSession[], what: s
         what,
       )
     },
-    { what: `the removal of checkpoints that nobody names: ${what}`, timeoutMs: 30_000 },
+    { what: `the removal of checkpoints that nobody names: ${what}` },
   )
 }
 

@@ -4,8 +4,8 @@ import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ShippedMachine } from './machine.ts'
 
-const startTimeoutMs = 90_000
-const logTimeoutMs = 30_000
+const startTimeoutMs = 300_000
+const logTimeoutMs = 120_000
 
 /** `npm start` on a shipped machine, by somebody who reads what it prints. */
 export class ShippedServer {
