@@ -441,7 +441,8 @@ test('http: a stopping server finishes what is under way, ends streams, and take
   await once(socket, 'open')
   const closed = once(socket, 'close') as Promise<[CloseEvent]>
   await new Promise((resolve) => setTimeout(resolve, 100))
-  const stopped = stopping.close(10_000)
+  // The command may take its time to start.
+  const stopped = stopping.close(60_000)
   assert.match(await streamed, /id: 1\ndata: \{"type":"ready"\}/)
   assert.equal((await closed)[0].code, 1001)
   assert.equal((await running).body.stdout, 'done\n')

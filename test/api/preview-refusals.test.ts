@@ -164,7 +164,7 @@ test('preview error: a port of the agent answers 403, as a page that does not re
   assert.equal((await api.post(`/api/sandboxes/${preview.id}/preview`, { port: Number(port) })).status, 201)
   await ask()
   await guest.signal('ag-1', 9)
-  assert.equal((await guest.process('ag-1', 10_000)).running, false)
+  assert.equal((await guest.process('ag-1', 60_000)).running, false)
   await guest.release('ag-1')
   assert.equal((await preview.ask('/', {}, host)).status, 502)
 })

@@ -164,7 +164,7 @@ test('WebSocket: with a secret in its first request', async () => {
   assert.deepEqual(said.split('\n'), ['100000', 'true'])
   assert.equal((await world.requestsSince(mark))[0]?.path, '/chat')
   await inside.sh(
-    `curl -sS --http1.1 -m 5 -H "X-Key: $API_KEY" -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' https://api.test/keyed -o /dev/null || true`,
+    `curl -sS --http1.1 -m 15 -H "X-Key: $API_KEY" -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' https://api.test/keyed -o /dev/null || true`,
   )
   const keyed = (await world.requestsSince(mark)).find(({ path }) => path === '/keyed')
   assert.ok(keyed?.rawHeaders.includes(apiKey))

@@ -61,7 +61,7 @@ test('disk: no write that was acknowledged is lost when the file system below th
 
   await disk.empty()
   await eventually(async () => (await server.fetch('/readyz')).ok)
-  await eventually(async () => (await sh(server, id, 'wc -l < /root/w/log')) === '35')
+  await eventually(async () => (await sh(server, id, 'wc -l < /root/w/log')) === '35', { timeoutMs: 600_000 })
   assert.equal(await sh(server, id, lost), '')
   assert.ok(await metric(server, 'atoll_disk_errors{kind="write"} 0'))
   await takeCheckpoint(server, id, 'after')

@@ -113,7 +113,7 @@ export async function heldOnHost(dataDir: string): Promise<string[]> {
 
 /** Waits until the host holds this again: links of sandboxes that are gone go in the background. */
 export async function holdsAgain(dataDir: string, held: readonly string[], message?: string): Promise<void> {
-  await eventually(async () => assert.deepEqual(await heldOnHost(dataDir), held, message), { timeoutMs: 10_000 })
+  await eventually(async () => assert.deepEqual(await heldOnHost(dataDir), held, message))
 }
 
 /** Control groups of a sandbox, in any hierarchy. */

@@ -114,7 +114,7 @@ export class Inside {
         if (found === undefined) throw new Error(`not in the log: ${JSON.stringify(all.slice(-5))}`)
         return found
       },
-      { what, timeoutMs: 15_000 },
+      { what },
     )
   }
 
@@ -132,7 +132,7 @@ export class Inside {
         if (found === undefined) throw new Error(`no such event among ${JSON.stringify(events.slice(-3))}`)
         return found
       },
-      { what: `an event ${type}`, timeoutMs: 15_000 },
+      { what: `an event ${type}` },
     )
   }
 
@@ -149,7 +149,7 @@ export class Inside {
         if (!words.test(text)) throw new Error(`not said: ${text.slice(-300)}`)
         return text
       },
-      { what: `${String(words)} in ${file}`, timeoutMs: 30_000 },
+      { what: `${String(words)} in ${file}` },
     )
   }
 }

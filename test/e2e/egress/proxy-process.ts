@@ -25,6 +25,6 @@ export async function proxyPid(server: AtollServer, ended?: number): Promise<num
       }
       throw new Error('no such process')
     },
-    { what: program, timeoutMs: 30_000 },
+    { what: program },
   )
 }

@@ -10,7 +10,7 @@ const pauseMs = { min: 1500, max: 4000 }
 const downMsMax = 1500
 /** The server has noticed the end of a first process by then. */
 const noticedMs = 3000
-const endMsMax = 20_000
+const endMsMax = 60_000
 
 const weights = {
   server: 2,

@@ -4,7 +4,7 @@ import { Excuses } from './calls.ts'
 import type { Client } from './client.ts'
 import { parseSaid, programCommand, programPort } from './program.ts'
 
-const startMsMax = 20_000
+const startMsMax = 60_000
 
 /** Not `mv`, which takes files of the same number for the same file: in a fork a new one may have that of an older one. */
 const writeProgram = `

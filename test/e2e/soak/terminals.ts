@@ -7,7 +7,7 @@ import { Excuses } from './calls.ts'
 import type { Client } from './client.ts'
 import { hibernate } from './lifecycle.ts'
 
-const showMsMax = 30_000
+const showMsMax = 90_000
 const frame = { stdin: 0, stdout: 1 }
 
 /** A line that was echoed is there for whoever attaches later, also after a sleep. */
