@@ -22,6 +22,10 @@ export class AnswerDraft {
   #number = 0
   #text = ''
 
+  get isEmpty(): boolean {
+    return this.#text === ''
+  }
+
   /** A piece that does not follow what is there, as after a lost one, is left out: the whole answer comes later. */
   take({ offset, text }: DraftPiece): void {
     if (offset === 0) this.end()

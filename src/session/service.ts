@@ -190,6 +190,7 @@ export class Sessions {
   /** Detaches from every agent and ends every stream; agents run on. */
   async close(): Promise<void> {
     this.#closing.abort()
+    this.#streams.close()
     await this.#runners.close()
     await this.#turnFiles.close()
   }

@@ -268,6 +268,46 @@ test('who asks for drafts is told what is written of an answer between the event
   assert.deepEqual(await others, [1, 2])
 })
 
+test('a draft is kept for who comes back within half a minute, alone as it was', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const { say, draft, followDrafts, streams, id, reads } = await world()
+  await say(1)
+  const leave = async (stream: ReturnType<typeof followDrafts>, text: string) => {
+    assert.equal((await stream.next()).value.length, 1)
+    assert.deepEqual((await stream.next()).value, { offset: 0, text })
+    await stream.return(undefined)
+  }
+  const first = followDrafts()
+  assert.equal((await first.next()).value.length, 1)
+  draft(1, 0, 'The ')
+  assert.deepEqual((await first.next()).value, { offset: 0, text: 'The ' })
+  await first.return(undefined)
+  draft(1, 4, 'reef')
+  await turn()
+  t.mock.timers.tick(29_000)
+  await leave(followDrafts(), 'The reef')
+  t.mock.timers.tick(29_000)
+  await leave(followDrafts(), 'The reef')
+  t.mock.timers.tick(31_000)
+  assert.equal(await streams.head(id), undefined)
+  const { count } = reads
+  t.mock.timers.tick(100_000)
+  await turn()
+  assert.equal(reads.count, count)
+})
+
+test('streams that are closed keep no draft', async () => {
+  const { say, draft, followDrafts, streams, id } = await world()
+  await say(1)
+  const stream = followDrafts()
+  await stream.next()
+  draft(1, 0, 'The ')
+  await stream.next()
+  streams.close()
+  await stream.return(undefined)
+  assert.equal(await streams.head(id), undefined)
+})
+
 test('a draft never comes before the events that it follows, and none is told of an answer that is whole', async () => {
   const { say, sayUnheard, end, draft, followDrafts } = await world()
   await say(1)

@@ -11,13 +11,19 @@ export type StreamBatch = readonly StreamEvent[] | DraftPiece
 interface Followed {
   tail: SessionTail
   followers: number
+  /** While nobody follows, and a draft is kept. */
+  closing?: NodeJS.Timeout
 }
+
+/** How long an answer that is being written is kept while nobody follows it. */
+const draftKeptMs = 30_000
 
 /** The event streams of all sessions: one tail for each that somebody follows, one set of replayed pages for all. */
 export class SessionStreams {
   readonly #deps: TailDeps
   readonly #pages: ReplayPages
   readonly #followed = new Map<string, Followed>()
+  #isClosed = false
 
   constructor(deps: TailDeps) {
     this.#deps = deps
@@ -89,11 +95,12 @@ export class SessionStreams {
     const known = this.#followed.get(sessionId)
     const followed = known && !known.tail.hasFailed ? known : this.#open(sessionId)
     followed.followers += 1
+    clearTimeout(followed.closing)
     return followed
   }
 
   #open(sessionId: string): Followed {
-    const followed = { tail: new SessionTail(this.#deps, sessionId), followers: 0 }
+    const followed: Followed = { tail: new SessionTail(this.#deps, sessionId), followers: 0 }
     this.#followed.set(sessionId, followed)
     return followed
   }
@@ -101,8 +108,21 @@ export class SessionStreams {
   #leave(sessionId: string, followed: Followed): void {
     followed.followers -= 1
     if (followed.followers > 0) return
+    if (this.#isClosed || followed.tail.draft.isEmpty) return this.#close(sessionId, followed)
+    // Whose connection has broken comes back, and the draft is nowhere else.
+    followed.closing = setTimeout(() => this.#close(sessionId, followed), draftKeptMs).unref()
+  }
+
+  #close(sessionId: string, followed: Followed): void {
+    clearTimeout(followed.closing)
     followed.tail.close()
     if (this.#followed.get(sessionId) === followed) this.#followed.delete(sessionId)
+  }
+
+  /** Ends the tails that nobody follows. Those who follow end by their signals. */
+  close(): void {
+    this.#isClosed = true
+    for (const [sessionId, followed] of this.#followed) if (followed.followers === 0) this.#close(sessionId, followed)
   }
 }
 
