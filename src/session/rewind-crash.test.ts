@@ -1,12 +1,37 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { everyCall } from '../lib/testing/thorough.ts'
+import type { Sessions } from './service.ts'
 import { Crash } from './testing/crash.ts'
 import { answering } from './testing/fake-agent.ts'
 import { orgId, World } from './testing/world.ts'
 
 const config = { checkpoints: 'turn' } as const
 const file = '/workspace/app/page'
+
+/** Takes a session somewhere on a server that dies on the way, and has the next one carry out what was decided. */
+async function takenOver(
+  world: World,
+  id: string,
+  crash: Crash,
+  travel: (dying: Sessions) => Promise<unknown>,
+): Promise<{ happened: boolean; next: Sessions }> {
+  const { store } = world
+  const dying = world.serve(config, crash.wrap, true)
+  const happened = await crash.within(async () => {
+    await dying.start()
+    await travel(dying)
+    await crash.until(async () => (await store.head(id))?.activity === 'idle')
+  })
+  await world.afterDeath()
+  const next = world.serve(config)
+  await next.start()
+  await world.eventually('nothing is decided', async () => {
+    assert.equal((await store.session(id))?.pendingRewind, undefined)
+  })
+  await world.until(id, 'idle')
+  return { happened, next }
+}
 
 /**
  * A session of two turns goes back to its first, on a server that dies at its nth call of a port; another one takes over. Whatever the
@@ -27,20 +52,9 @@ async function surviveCrash(at: number, mode: 'before' | 'after'): Promise<boole
   await zeroth.close()
   const first = (await store.messages(id))[0]!
 
-  const crash = new Crash(at, mode)
-  const dying = world.serve(config, crash.wrap, true)
-  const happened = await crash.within(async () => {
-    await dying.start()
-    await dying.rewinds.rewind(orgId, id, { userId: 'u1', to: { messageId: first.id }, what: 'all' })
-    await crash.until(async () => (await store.head(id))?.activity === 'idle')
-  })
-  await world.afterDeath()
-  const next = world.serve(config)
-  await next.start()
-  await world.eventually('nothing is decided', async () => {
-    assert.equal((await store.session(id))?.pendingRewind, undefined)
-  })
-  await world.until(id, 'idle')
+  const { happened, next } = await takenOver(world, id, new Crash(at, mode), (dying) =>
+    dying.rewinds.rewind(orgId, id, { userId: 'u1', to: { messageId: first.id }, what: 'all' }),
+  )
   const { headTurnId } = (await store.session(id))!
   const isBack = headTurnId === first.id
   const said = (await store.messages(id)).filter(({ role }) => role === 'user').map(({ content }) => content)
@@ -76,20 +90,9 @@ async function surviveAdoption(at: number, mode: 'before' | 'after'): Promise<bo
   }
   await zeroth.close()
 
-  const crash = new Crash(at, mode)
-  const dying = world.serve(config, crash.wrap, true)
-  const happened = await crash.within(async () => {
-    await dying.start()
-    await dying.rewinds.adopt(orgId, id, { userId: 'u1', from: chosen!.id })
-    await crash.until(async () => (await store.head(id))?.activity === 'idle')
-  })
-  await world.afterDeath()
-  const next = world.serve(config)
-  await next.start()
-  await world.eventually('nothing is decided', async () => {
-    assert.equal((await store.session(id))?.pendingRewind, undefined)
-  })
-  await world.until(id, 'idle')
+  const { happened, next } = await takenOver(world, id, new Crash(at, mode), (dying) =>
+    dying.rewinds.adopt(orgId, id, { userId: 'u1', from: chosen!.id }),
+  )
   const said = (await store.messages(id)).filter(({ role }) => role === 'user').map(({ content }) => content)
   const isAdopted = said.at(-1) === 'x'
   assert.deepEqual(said, isAdopted ? ['a', 'x'] : ['a', 'b'])
