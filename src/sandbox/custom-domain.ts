@@ -32,8 +32,7 @@ export function readCustomHostname(domain: string, ownHosts: readonly string[]):
   return hostname
 }
 
-/** How long an answer waits for a lookup. A later result still counts. */
-const answerWaitMs = 2000
+const answerWaitMsDefault = 2000
 /** Domains with a timer, of all organisations together. Others are looked up when a client lists or declares them. */
 const watchedMax = 10_000
 const intervalMsMax = 10 * 60_000
@@ -47,6 +46,8 @@ interface DomainVerificationContext {
   log: Log
   /** Before the first timed check of a domain (up to twice as long); doubled before each further one. No lookup is more frequent. */
   intervalMs: number
+  /** How long an answer waits for a lookup. A later result still counts. */
+  answerWaitMs?: number
 }
 
 /** A preview with a custom host name. */
@@ -111,6 +112,7 @@ export class DomainVerification {
   async check(previews: readonly Preview[]): Promise<void> {
     const unverified = previews.filter(isUnverified)
     if (unverified.length === 0) return
+    const { answerWaitMs = answerWaitMsDefault } = this.#context
     await withTimeout(answerWaitMs, Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))))
   }
 

@@ -50,8 +50,11 @@ export function assertTurn(events: readonly AgentEvent[], messageId: string): vo
 
 /** Programs take seconds to start, on a busy machine tens of them. */
 const testMs = 600_000
-/** Some agents refuse to run `sleep`. The number is that of this process alone. */
-const longScript = `import time; time.sleep(31.${process.pid})`
+/**
+ * Some agents refuse to run `sleep`. The number is that of this process alone. It outlasts all requests of the check of the listeners,
+ * which on a busy machine take long.
+ */
+const longScript = `import time; time.sleep(300.${process.pid})`
 const longCommand = `run: python3 -c '${longScript}'`
 
 function isLongCommandRunning(): boolean {
@@ -89,7 +92,7 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
   /** Runs a command that prints the keys of its environment. Returns the credential among them. */
   async function credentialOfCommands(): Promise<string | undefined> {
     // Some agents drop output that comes just before the end of a command.
-    await turn(`run: env | grep _API_KEY; env > ${world.folder}/environment; python3 -c 'import time; time.sleep(0.5)'`)
+    await turn(`run: env | grep _API_KEY; env > ${world.folder}/environment; python3 -c 'import time; time.sleep(2)'`)
     const lines = readFileSync(`${world.folder}/environment`, 'utf8').split('\n')
     const line = lines.find((candidate) => keyNames.some((key) => candidate.startsWith(`${key}=`)))
     return line?.slice(line.indexOf('=') + 1)

@@ -5,6 +5,7 @@ import { Agent, createServer as createHttpServer, request as httpRequest, type I
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { listen } from '../support/listen.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
 
@@ -226,7 +227,9 @@ test('never: a client that sends and never reads is held back, others are not, a
     assert.ok(sent < 200_000_000, 'the client is held back')
   }
   assert.equal((await preview.ask('/a')).status, 200)
-  const inside = preview.seen.find(({ url }) => url === '/echo')?.socket
+  const held = () => preview.seen.find(({ url }) => url === '/echo')?.socket
+  await eventually(() => held() !== undefined)
+  const inside = held()
   assert.ok(inside && !inside.destroyed)
   const closed = new Promise((resolve) => inside.once('close', resolve))
   socket.destroy()

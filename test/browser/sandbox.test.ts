@@ -47,7 +47,7 @@ test('dashboard: a wrong key is told, a right one leads where the reader was goi
   assert.ok(!String(kept).includes(server.key))
   await page.getByRole('button', { name: /key default/ }).click()
   await page.getByRole('menuitem', { name: 'Sign out' }).click()
-  await page.getByLabel('API key').waitFor()
+  await page.waitForURL((url) => url.pathname === '/sign-in')
   assert.deepEqual(await visitor.context.cookies(), [])
   visitor.assertNoFaults()
 })

@@ -25,6 +25,11 @@ export class Tenant implements AsyncDisposable {
     return new Tenant(server, id, key)
   }
 
+  /** The operator changes these limits. */
+  async limit(limits: Partial<OrganisationLimits>): Promise<void> {
+    await call(this.server, operatorKey, 'PATCH', `/api/orgs/${this.orgId}`, { limits })
+  }
+
   /** Throws for a status of 400 or more. */
   async json(method: string, path: string, body?: object): Promise<unknown> {
     return await call(this.server, this.key, method, path, body)

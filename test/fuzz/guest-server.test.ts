@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { link, mkdir, readdir, symlink, writeFile } from 'node:fs/promises'
-import { createServer, type AddressInfo, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterEach, test } from 'node:test'
@@ -10,6 +10,7 @@ import { isServiceError } from '../../src/errors.ts'
 import { defined } from '../../src/lib/defined.ts'
 import { frameKind, payloadBytesMax } from '../../src/protocol/guest.ts'
 import { GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { freePort } from '../support/listen.ts'
 import { frame, line } from './hostile-guest.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
@@ -19,11 +20,8 @@ const hangMs = 60_000
 const machine = await GuestProcess.startForFile()
 const folder = join(machine.folder, 'fuzz')
 await mkdir(folder)
-const server = createServer().listen(0, '127.0.0.1')
-await once(server, 'listening')
 /** A port of this machine on which nothing listens. */
-const deadPort = (server.address() as AddressInfo).port
-server.close()
+const deadPort = await freePort()
 const files = await machine.openFiles()
 const threads = await machine.threads()
 

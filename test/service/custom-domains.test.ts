@@ -109,10 +109,10 @@ test('custom domain: checks become less frequent, and end with its preview or sa
   await service.previews.delete(orgId, sandbox.id, 1)
   await service.previews.put(orgId, other.id, { port: 1, domain })
   await service.delete(orgId, other.id)
-  await sleep(50)
   const left = looks()
-  await sleep(300)
-  assert.equal(looks(), left)
+  await sleep(350)
+  // One check of each may have been under way, which ends in its own time.
+  assert.ok(looks() - left <= 2, `${looks() - left} more`)
   await service.close()
 })
 
@@ -144,9 +144,11 @@ test('custom domain: an organisation whose name servers say nothing holds up no 
   }
   const { sandbox: slow } = await service.create(orgId, {})
   const ports = Array.from({ length: 70 }, (_, index) => index + 1)
-  const declared = ports.map((port) =>
-    service.previews.put(orgId, slow.id, { port, domain: `p${port}.slow.example.com` }),
-  )
+  let answered = 0
+  const declared = ports.map(async (port) => {
+    await service.previews.put(orgId, slow.id, { port, domain: `p${port}.slow.example.com` })
+    answered += 1
+  })
   while (records.running < 8) await sleep(1)
   const { sandbox } = await service.create(other, {})
   const record = service.previews.verification({ orgId: other, customHostname: domain })
@@ -154,9 +156,10 @@ test('custom domain: an organisation whose name servers say nothing holds up no 
   records.add(record)
   const { preview } = await service.previews.put(other, sandbox.id, { port: 1, domain })
   assert.ok(preview.verifiedAt)
-  await Promise.all(declared)
+  while (answered < ports.length - 8) await sleep(1)
   assert.equal(records.running, 8, 'the others were not looked up')
   await service.close()
+  await Promise.all(declared)
 })
 
 test('custom domain: a failing name server costs only that check', async () => {

@@ -31,6 +31,8 @@ interface SandboxServiceOptions extends Pick<
   signingSecret?: string | undefined
   warmSandboxesMax?: number
   cacheMb?: number
+  /** Default: as long as a lookup takes on a busy machine. */
+  domainAnswerWaitMs?: number | undefined
   defaults?: SandboxDefaults | undefined
   /** Default: lines of its own. */
   lines?: LogLines
@@ -79,6 +81,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
       ...previewDomain,
     },
     txtResolver: records,
+    domainAnswerWaitMs: options.domainAnswerWaitMs ?? 60_000,
     ...defined({ assertActive: options.assertActive, quotaOf: options.quotaOf, egress: options.egress }),
     signingSecret: options.signingSecret ?? randomBytes(32).toString('hex'),
   })
