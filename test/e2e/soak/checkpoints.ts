@@ -7,7 +7,7 @@ import { anyTimeout, track, outcomeOf } from './lifecycle.ts'
 import { noProgram } from './program.ts'
 import { checkProgram, readFile, run, writeFile } from './commands.ts'
 
-const settleMsMax = 45_000
+const settleMsMax = 240_000
 const kindLimits = { full: 3, disk_only: 5 }
 
 interface Shown {

@@ -10,9 +10,9 @@ import type { Random } from './random.ts'
 const actsMin = 4
 const actsMax = 12
 const pauseMsMax = 1500
-const settleMsMax = 90_000
+const settleMsMax = 240_000
 /** A turn of the demo model, at the end of which the agents of many sessions wait for two cores. */
-const streamMsMax = 60_000
+const streamMsMax = 180_000
 const weights = {
   quick: 8,
   slow: 5,
