@@ -46,6 +46,8 @@ interface Saved {
 export async function timeTravelBench(server: AtollServer): Promise<Comparison[]> {
   const ofTurns = await checkpointsOfTurns(server)
   const talk = await openTalk(server, 'turn')
+  // What the sessions before have saved shares space only then.
+  await sleep(sharingMs)
   const before = await usedBytes(server)
   const saved: Saved[] = []
   while (saved.length < turnsInAll - 1) saved.push(await savedTurn(server, talk))
