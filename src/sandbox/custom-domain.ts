@@ -32,7 +32,6 @@ export function readCustomHostname(domain: string, ownHosts: readonly string[]):
   return hostname
 }
 
-const answerWaitMsDefault = 2000
 /** Domains with a timer, of all organisations together. Others are looked up when a client lists or declares them. */
 const watchedMax = 10_000
 const intervalMsMax = 10 * 60_000
@@ -47,7 +46,7 @@ interface DomainVerificationContext {
   /** Before the first timed check of a domain (up to twice as long); doubled before each further one. No lookup is more frequent. */
   intervalMs: number
   /** How long an answer waits for a lookup. A later result still counts. */
-  answerWaitMs?: number
+  answerWaitMs: number
 }
 
 /** A preview with a custom host name. */
@@ -112,8 +111,8 @@ export class DomainVerification {
   async check(previews: readonly Preview[]): Promise<void> {
     const unverified = previews.filter(isUnverified)
     if (unverified.length === 0) return
-    const { answerWaitMs = answerWaitMsDefault } = this.#context
-    await withTimeout(answerWaitMs, Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))))
+    const checks = unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))
+    await withTimeout(this.#context.answerWaitMs, Promise.all(checks))
   }
 
   /** Checks this preview by timer until it is verified or gone. */

@@ -53,6 +53,8 @@ export const defaultSandboxLimits = {
   unverifiedDomainsMax: 100,
   /** Time before the first repeated lookup of a domain's TXT record. Intervals grow, and no lookup is more frequent. */
   domainCheckMs: 3000,
+  /** How long an answer waits for the lookup of a domain's TXT record. A later result still counts. */
+  domainAnswerWaitMs: 2000,
   /** How long an operation or a preview request waits for a sandbox to wake. */
   wakeWaitMs: 30_000,
 }

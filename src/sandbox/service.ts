@@ -73,8 +73,6 @@ export interface SandboxServiceDeps extends Omit<LifecycleContext, 'disk' | 'tru
   egress?: Pick<EgressOptions, 'egressStore' | 'secrets'>
   previewDomain: PreviewDomain
   txtResolver: TxtResolver
-  /** How long an answer waits for the record of a domain. Default 2 s. */
-  domainAnswerWaitMs?: number
   signingSecret: string
   /** The user of sandboxes from an installed image that ask for none. Default root. */
   defaultUser?: string
@@ -144,7 +142,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     secret: deps.signingSecret,
     log,
     intervalMs: limits.domainCheckMs,
-    ...defined({ answerWaitMs: deps.domainAnswerWaitMs }),
+    answerWaitMs: limits.domainAnswerWaitMs,
   })
   const previews = new Previews({
     store,

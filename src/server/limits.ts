@@ -49,6 +49,7 @@ export const limitBounds = {
     volumeMbMax: [10_240, 64 * 1024 * 1024],
     unverifiedDomainsMax: [1, 10_000],
     domainCheckMs: [100, 600_000],
+    domainAnswerWaitMs: [100, 60_000],
     wakeWaitMs: [1000, 600_000],
   },
   image: {

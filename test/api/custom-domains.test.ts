@@ -214,7 +214,7 @@ test('custom domain: another name of the same preview needs a proof of its own',
 })
 
 test('custom domain: a name server that says nothing holds up no answer, and what it says late counts', async () => {
-  await using world = await makeWorld({ publicUrl: 'http://api.test', domainAnswerWaitMs: 500 })
+  await using world = await makeWorld({ publicUrl: 'http://api.test', sandboxLimits: { domainAnswerWaitMs: 500 } })
   const { api, records } = world
   const id = await newSandbox(api)
   world.prove(domain)
@@ -233,8 +233,8 @@ test('custom domain: a name server that says nothing holds up no answer, and wha
 })
 
 test('custom domain: lookups are few, however often and for how many names they are asked', async () => {
-  const limits = { domainAnswerWaitMs: 500, sandboxLimits: { domainCheckMs: 600_000 } }
-  await using world = await makeWorld({ publicUrl: 'http://api.test', ...limits })
+  const sandboxLimits = { domainAnswerWaitMs: 500, domainCheckMs: 600_000 }
+  await using world = await makeWorld({ publicUrl: 'http://api.test', sandboxLimits })
   const path = `/api/sandboxes/${await world.sandbox()}/preview`
   const answer = Promise.withResolvers<void>()
   world.records.delay = answer.promise

@@ -31,8 +31,6 @@ interface SandboxServiceOptions extends Pick<
   signingSecret?: string | undefined
   warmSandboxesMax?: number
   cacheMb?: number
-  /** Default: as long as a lookup takes on a busy machine. */
-  domainAnswerWaitMs?: number | undefined
   defaults?: SandboxDefaults | undefined
   /** Default: lines of its own. */
   lines?: LogLines
@@ -69,7 +67,8 @@ export function makeSandboxService(options: SandboxServiceOptions) {
     guest,
     bus,
     log,
-    limits: { ...defaultSandboxLimits, ...limits },
+    // An answer waits as long as a lookup takes on a busy machine.
+    limits: { ...defaultSandboxLimits, domainAnswerWaitMs: 60_000, ...limits },
     warmSandboxesMax,
     defaults: options.defaults ?? {},
     cacheMb: options.cacheMb ?? 10_240,
@@ -81,7 +80,6 @@ export function makeSandboxService(options: SandboxServiceOptions) {
       ...previewDomain,
     },
     txtResolver: records,
-    domainAnswerWaitMs: options.domainAnswerWaitMs ?? 60_000,
     ...defined({ assertActive: options.assertActive, quotaOf: options.quotaOf, egress: options.egress }),
     signingSecret: options.signingSecret ?? randomBytes(32).toString('hex'),
   })

@@ -54,8 +54,6 @@ export { previewHost } from './sandbox-service.ts'
 export interface WorldOptions {
   limits?: Partial<HttpLimits>
   sandboxLimits?: Partial<SandboxLimits>
-  /** See `makeSandboxService`. */
-  domainAnswerWaitMs?: number
   imageLimits?: Partial<ImageLimits>
   /** Of organisations for which the operator has set none. */
   organisationLimits?: Partial<OrganisationLimits>
@@ -156,7 +154,6 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     guest: (sandboxId) =>
       createGuest(() => machines.dial(sandboxId), { connect: (port) => machines.connect(sandboxId, port) }),
     limits: { domainCheckMs: 20, ...options.sandboxLimits },
-    domainAnswerWaitMs: options.domainAnswerWaitMs,
     egress: { egressStore: store.egress, secrets },
     previewDomain: {
       tls: options.edge !== undefined,
