@@ -1,6 +1,6 @@
 // A reporter of node:test for scripts/test.sh. Its lines are `counts PASSED FAILED SKIPPED`, `file MS FILE` per test file and
-// `test MS FILE NAME` per test without subtests, and `failure TEXT` for each line about a failed one. Node counts a file that
-// cannot be loaded, or that ends early, as failed.
+// `test MS FILE NAME` per test without subtests, and `failure TEXT` for each line about a failed one
+// or about a suite that failed by itself. Node counts a file that cannot be loaded, or that ends early, as failed.
 import { relative } from 'node:path'
 import { inspect } from 'node:util'
 
@@ -22,10 +22,10 @@ export default async function* tally(events) {
       // A test ends after its subtests, whose times its own includes.
       const hasSubtests = (nestings.get(file ?? '') ?? 0) > nesting
       nestings.set(file ?? '', nesting)
-      if (hasSubtests) continue
       const title = `${file} ${name.replaceAll('\n', ' ')}`
-      yield `test ${Math.round(details.duration_ms)} ${title}\n`
-      if (type === 'test:pass') continue
+      if (!hasSubtests) yield `test ${Math.round(details.duration_ms)} ${title}\n`
+      // Where a hook has failed, its error is the suite's, and the tests only say that they did not run.
+      if (type === 'test:pass' || (hasSubtests && details.error?.failureType === 'subtestsFailed')) continue
       const lines = inspect(details.error?.cause ?? details.error).split('\n')
       for (const line of [title, ...lines.slice(0, failureLinesMax), ''])
         yield `failure ${line.slice(0, failureLineLengthMax)}\n`

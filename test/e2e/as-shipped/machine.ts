@@ -6,7 +6,6 @@ import { mkdtemp, readdir, readFile, rm, rmdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { text } from 'node:stream/consumers'
-import { exists } from '../../../src/runtime/exists.ts'
 import { HostNames } from '../../../src/runtime/host-names.ts'
 import { imageDir } from '../../support/images.ts'
 import { ownRun } from '../own-machine.ts'
@@ -84,10 +83,13 @@ export class ShippedMachine {
     this.#holder = holder
   }
 
-  /** Throws where this machine has a server on the default paths: each would take the other's programs for its own. */
+  /**
+   * Throws where a server on the default paths runs here, or sandboxes of one: each would take the other's programs for its own.
+   * What ended ones have left does not matter, as nobody sees it from inside.
+   */
   static async make(): Promise<ShippedMachine> {
-    const { runDir } = new HostNames('/var/lib/atoll')
-    if (await exists(runDir)) throw new Error(`${runDir} exists: end the Atoll of this machine and its sandboxes first`)
+    const pids = await pidsOnDefaultPaths()
+    if (pids.length > 0) throw new Error(`end the Atoll of this machine and its sandboxes first: ${pids.join(', ')}`)
     const scratch = await mkdtemp('/var/tmp/atoll-shipped-')
     const group = `atoll-shipped-${randomBytes(4).toString('hex')}`
     const holder = spawn('unshare', ['--mount', '--propagation', 'private', '--net', 'sh', '-ec', enterGroups], {
@@ -158,6 +160,19 @@ export class ShippedMachine {
     }
     return found
   }
+}
+
+/** The processes here of a server on the default paths and of its sandboxes. */
+async function pidsOnDefaultPaths(): Promise<string[]> {
+  const { runDir, cgroupRoot } = new HostNames('/var/lib/atoll')
+  const found: string[] = []
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    // Each may end meanwhile.
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+    const groups = await readFile(`/proc/${pid}/cgroup`, 'utf8').catch(() => '')
+    if (command.includes(runDir) || groups.includes(cgroupRoot)) found.push(pid)
+  }
+  return found
 }
 
 async function killMembers(group: string): Promise<void> {
