@@ -19,6 +19,8 @@ export default defineConfig({
     emptyOutDir: true,
     target: 'es2023',
     assetsInlineLimit: 0,
+    // A style sheet of its own for a part would not be asked for again after its load has failed.
+    cssCodeSplit: false,
     modulePreload: { polyfill: false },
   },
   server: {

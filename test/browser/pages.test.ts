@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { after, before, test } from 'node:test'
-import type { Page } from 'playwright-core'
+import type { Locator, Page } from 'playwright-core'
 import { visit } from '../e2e/browser.ts'
 import { isTurnComplete, readEvents } from '../e2e/event-stream.ts'
 import { AtollServer } from '../e2e/server.ts'
@@ -105,6 +105,31 @@ test('dashboard: after a cut it says so, and shows what has happened meanwhile',
   await way.mend()
   await isLive(page)
   await page.getByRole('row', { name: /made-in-the-cut/ }).waitFor()
+  visitor.assertNoFaults()
+})
+
+test('dashboard: a page and a part whose code is not there yet are shown after a cut, without loading the document anew', async () => {
+  await using way = await Cuttable.to(server.port)
+  await using visitor = await Visitor.of(browser, { url: way.url, key: server.key })
+  const page = await visitor.signIn('/sandboxes')
+  await page.evaluate('globalThis.isSameDocument = true')
+  const isShownAfterCut = async (opener: Locator, shown: Locator) => {
+    way.cut()
+    await page.locator('[data-live=broken]:visible').first().waitFor()
+    const failed = page.waitForEvent('requestfailed', (request) => request.url().includes('/assets/'))
+    await opener.first().click()
+    await failed
+    await way.mend()
+    await shown.first().waitFor()
+    await isLive(page)
+  }
+  await isShownAfterCut(page.getByRole('link', { name: 'Volumes' }), page.getByRole('heading', { name: 'Volumes' }))
+  await page.getByRole('link', { name: 'Sandboxes' }).first().click()
+  await page.getByRole('link', { name: new RegExp(hostileName) }).click()
+  const log = page.getByRole('tab', { name: 'Log' })
+  await log.waitFor()
+  await isShownAfterCut(log, page.getByRole('tabpanel').getByText(/created/i))
+  assert.equal(await page.evaluate('globalThis.isSameDocument'), true)
   visitor.assertNoFaults()
 })
 

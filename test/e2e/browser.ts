@@ -1,4 +1,4 @@
-import { type Browser, chromium, type Page, type Response } from 'playwright-core'
+import { type Browser, chromium, type Page, type Request, type Response } from 'playwright-core'
 
 export async function launchBrowser(more: readonly string[] = []): Promise<Browser> {
   return await chromium.launch({
@@ -15,11 +15,24 @@ const changesMax = 10
 /** Opens a page, again when the network of the machine has changed meanwhile. What is awaited of the page from then on has `waitMs`. */
 export async function visit(page: Page, url: string): Promise<Response | null> {
   page.setDefaultTimeout(waitMs)
-  for (let changes = 0; ; changes += 1) {
-    try {
-      return await page.goto(url)
-    } catch (error) {
-      if (changes === changesMax || !String(error).includes('ERR_NETWORK_CHANGED')) throw error
+  let isWhole = true
+  const onFailed = (request: Request) => {
+    if (request.resourceType() !== 'document' && hasChanged(request.failure()?.errorText)) isWhole = false
+  }
+  page.on('requestfailed', onFailed)
+  try {
+    for (let changes = 0; ; changes += 1) {
+      isWhole = true
+      try {
+        const answer = await page.goto(url)
+        if (isWhole || changes === changesMax) return answer
+      } catch (error) {
+        if (changes === changesMax || !hasChanged(String(error))) throw error
+      }
     }
+  } finally {
+    page.off('requestfailed', onFailed)
   }
 }
+
+const hasChanged = (reason = ''): boolean => reason.includes('ERR_NETWORK_CHANGED')

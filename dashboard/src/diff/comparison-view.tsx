@@ -1,6 +1,7 @@
 import { defaultRangeExtractor, useVirtualizer, type Range } from '@tanstack/react-virtual'
 import type { ComparedFile } from 'atoll-sdk'
-import { lazy, Suspense, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from 'react'
+import { Suspense, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from 'react'
+import { lazyPart } from '../lib/part.ts'
 import { cx } from '../ui/cx.ts'
 import { EmptyState, ErrorNote } from '../ui/states.tsx'
 import { ComparisonTools, type Layout } from './comparison-tools.tsx'
@@ -9,7 +10,7 @@ import { entriesOf, rowsOf, type Row } from './rows.ts'
 import { useFilePatches, usePatch, type LoadPatch } from './use-patch.ts'
 import { useWidth } from './use-width.ts'
 
-const ChangedLines = lazy(async () => ({ default: (await import('./changed-lines.tsx')).ChangedLines }))
+const ChangedLines = lazyPart(async () => (await import('./changed-lines.tsx')).ChangedLines)
 
 const headHeightPx = 40
 const lineHeightPx = 19

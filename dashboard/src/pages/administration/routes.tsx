@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { defined, oneOf, textOf } from '../../lib/search.ts'
 import { shellRoute } from '../../shell/root.tsx'
 import { auditSearchOf } from '../records/routes.tsx'
@@ -11,7 +12,7 @@ export const routes = [
     path: '/keys',
     /** `key`: the one whose details are open. */
     validateSearch: (search: Record<string, unknown>) => defined({ key: textOf(search['key']) }),
-    component: lazyRouteComponent(() => import('./keys/keys.tsx'), 'KeysPage'),
+    component: lazyPage(async () => (await import('./keys/keys.tsx')).KeysPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
@@ -21,7 +22,7 @@ export const routes = [
       ...defined({ tab: oneOf(['audit'] as const, search['tab']) }),
       ...auditSearchOf(search),
     }),
-    component: lazyRouteComponent(() => import('./organisations/organisations.tsx'), 'OrganisationsPage'),
+    component: lazyPage(async () => (await import('./organisations/organisations.tsx')).OrganisationsPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
@@ -30,11 +31,11 @@ export const routes = [
       ...defined({ tab: oneOf(organisationTabs, search['tab']), key: textOf(search['key']) }),
       ...auditSearchOf(search),
     }),
-    component: lazyRouteComponent(() => import('./organisations/organisation.tsx'), 'OrganisationPage'),
+    component: lazyPage(async () => (await import('./organisations/organisation.tsx')).OrganisationPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/host',
-    component: lazyRouteComponent(() => import('./host/host.tsx'), 'HostPage'),
+    component: lazyPage(async () => (await import('./host/host.tsx')).HostPage),
   }),
 ] as const

@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { defined, oneOf, textOf } from '../../lib/search.ts'
 import { shellRoute } from '../../shell/root.tsx'
 import { origins, owners } from './words.ts'
@@ -16,7 +17,7 @@ export const routes = [
         sort: textOf(search['sort']),
         checkpoint: textOf(search['checkpoint']),
       }),
-    component: lazyRouteComponent(() => import('./checkpoints.tsx'), 'CheckpointsPage'),
+    component: lazyPage(async () => (await import('./checkpoints.tsx')).CheckpointsPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
@@ -24,6 +25,6 @@ export const routes = [
     /** `node`: the one that is selected; `from` and `to`: the nodes whose disks are compared. */
     validateSearch: (search: Record<string, unknown>) =>
       defined({ node: textOf(search['node']), from: textOf(search['from']), to: textOf(search['to']) }),
-    component: lazyRouteComponent(() => import('./tree/tree.tsx'), 'TreePage'),
+    component: lazyPage(async () => (await import('./tree/tree.tsx')).TreePage),
   }),
 ] as const

@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { rootRoute } from '../../shell/root.tsx'
 
 /** `to`: where the reader was going, a path of this page. */
@@ -9,5 +10,5 @@ export const signInRoute = createRoute({
     const { to } = search
     return typeof to === 'string' && /^\/(?!\/)[^\\]*$/.test(to) ? { to } : {}
   },
-  component: lazyRouteComponent(() => import('./sign-in.tsx'), 'SignIn'),
+  component: lazyPage(async () => (await import('./sign-in.tsx')).SignIn),
 })

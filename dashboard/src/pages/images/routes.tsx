@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { defined, oneOf, textOf } from '../../lib/search.ts'
 import { shellRoute } from '../../shell/root.tsx'
 import { sources } from './sources.ts'
@@ -17,11 +18,11 @@ export const routes = [
         from: oneOf(sources, search['from']),
         registries: textOf(search['registries']) === '1' ? 1 : undefined,
       }),
-    component: lazyRouteComponent(() => import('./images.tsx'), 'ImagesPage'),
+    component: lazyPage(async () => (await import('./images.tsx')).ImagesPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/images/$image',
-    component: lazyRouteComponent(() => import('./image.tsx'), 'ImagePage'),
+    component: lazyPage(async () => (await import('./image.tsx')).ImagePage),
   }),
 ] as const

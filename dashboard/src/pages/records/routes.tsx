@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { countOf, defined, oneOf, textOf, timeOf } from '../../lib/search.ts'
 import { shellRoute } from '../../shell/root.tsx'
 import { measures, ranges } from './usage/search.ts'
@@ -7,24 +8,24 @@ export const routes = [
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/secrets',
-    component: lazyRouteComponent(() => import('./secrets/secret-stores.tsx'), 'SecretStores'),
+    component: lazyPage(async () => (await import('./secrets/secret-stores.tsx')).SecretStores),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/secrets/$store',
-    component: lazyRouteComponent(() => import('./secrets/secret-store.tsx'), 'SecretStore'),
+    component: lazyPage(async () => (await import('./secrets/secret-store.tsx')).SecretStore),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/webhooks',
-    component: lazyRouteComponent(() => import('./webhooks/webhooks.tsx'), 'Webhooks'),
+    component: lazyPage(async () => (await import('./webhooks/webhooks.tsx')).Webhooks),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/webhooks/$id',
     /** `message`: the one whose body is open. */
     validateSearch: (search: Record<string, unknown>) => defined({ message: textOf(search['message']) }),
-    component: lazyRouteComponent(() => import('./webhooks/webhook.tsx'), 'WebhookPage'),
+    component: lazyPage(async () => (await import('./webhooks/webhook.tsx')).WebhookPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
@@ -39,13 +40,13 @@ export const routes = [
         by: groupOf(search['by']),
         tag: textOf(search['tag']),
       }),
-    component: lazyRouteComponent(() => import('./usage/usage.tsx'), 'UsagePage'),
+    component: lazyPage(async () => (await import('./usage/usage.tsx')).UsagePage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/audit',
     validateSearch: auditSearchOf,
-    component: lazyRouteComponent(() => import('./audit/audit.tsx'), 'AuditPage'),
+    component: lazyPage(async () => (await import('./audit/audit.tsx')).AuditPage),
   }),
 ] as const
 

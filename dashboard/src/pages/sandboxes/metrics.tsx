@@ -1,14 +1,15 @@
 import { useQuery } from '@tanstack/react-query'
 import type { SandboxInfo, SandboxMetrics } from 'atoll-sdk'
-import { lazy, Suspense, useEffect, type ReactNode } from 'react'
+import { Suspense, useEffect, type ReactNode } from 'react'
 import { formatBytes, formatTime } from '../../lib/format.ts'
+import { lazyPart } from '../../lib/part.ts'
 import { nameOf } from '../../sandboxes/sandbox.ts'
 import { useFollowUsage, useSamples } from '../../sandboxes/usage.ts'
 import { CommandHint } from '../../ui/commands.tsx'
 import { EmptyState, ErrorNote, Loading } from '../../ui/states.tsx'
 import { metricsQuery } from './queries.ts'
 
-const MetricsCharts = lazy(async () => ({ default: (await import('./metrics-charts.tsx')).MetricsCharts }))
+const MetricsCharts = lazyPart(async () => (await import('./metrics-charts.tsx')).MetricsCharts)
 
 export type Sample = SandboxMetrics['samples'][number]
 

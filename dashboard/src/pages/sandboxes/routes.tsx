@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { shellRoute } from '../../shell/root.tsx'
 import { listSearchOf, sandboxSearchOf } from './search.ts'
 
@@ -7,12 +8,12 @@ export const routes = [
     getParentRoute: () => shellRoute,
     path: '/sandboxes',
     validateSearch: listSearchOf,
-    component: lazyRouteComponent(() => import('./list.tsx'), 'SandboxList'),
+    component: lazyPage(async () => (await import('./list.tsx')).SandboxList),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/sandboxes/$sandboxId',
     validateSearch: sandboxSearchOf,
-    component: lazyRouteComponent(() => import('./sandbox.tsx'), 'SandboxPage'),
+    component: lazyPage(async () => (await import('./sandbox.tsx')).SandboxPage),
   }),
 ] as const

@@ -1,8 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { NotFoundError, type SandboxInfo } from 'atoll-sdk'
-import { lazy, Suspense, useEffect, type ReactNode } from 'react'
+import { Suspense, useEffect, type ReactNode } from 'react'
 import { useMay } from '../../account/account.tsx'
+import { lazyPart } from '../../lib/part.ts'
 import { nameOf, readSandbox, sandboxKey } from '../../sandboxes/sandbox.ts'
 import { StateBadge } from '../../ui/badge.tsx'
 import { CopyButton } from '../../ui/copy.tsx'
@@ -17,14 +18,14 @@ import type { SandboxTab } from './search.ts'
 
 const route = getRouteApi('/shell/sandboxes/$sandboxId')
 
-const Terminals = lazy(async () => ({ default: (await import('./terminal/terminals.tsx')).Terminals }))
-const FilesPane = lazy(async () => ({ default: (await import('./files/files-pane.tsx')).FilesPane }))
-const Ports = lazy(async () => ({ default: (await import('./ports.tsx')).Ports }))
-const Processes = lazy(async () => ({ default: (await import('./processes.tsx')).Processes }))
-const Metrics = lazy(async () => ({ default: (await import('./metrics.tsx')).Metrics }))
-const Checkpoints = lazy(async () => ({ default: (await import('./checkpoints.tsx')).Checkpoints }))
-const Egress = lazy(async () => ({ default: (await import('./egress.tsx')).Egress }))
-const SandboxLog = lazy(async () => ({ default: (await import('./log.tsx')).SandboxLog }))
+const Terminals = lazyPart(async () => (await import('./terminal/terminals.tsx')).Terminals)
+const FilesPane = lazyPart(async () => (await import('./files/files-pane.tsx')).FilesPane)
+const Ports = lazyPart(async () => (await import('./ports.tsx')).Ports)
+const Processes = lazyPart(async () => (await import('./processes.tsx')).Processes)
+const Metrics = lazyPart(async () => (await import('./metrics.tsx')).Metrics)
+const Checkpoints = lazyPart(async () => (await import('./checkpoints.tsx')).Checkpoints)
+const Egress = lazyPart(async () => (await import('./egress.tsx')).Egress)
+const SandboxLog = lazyPart(async () => (await import('./log.tsx')).SandboxLog)
 
 /** Tabs that scroll by themselves and take the height of the window. */
 const filling: ReadonlySet<SandboxTab> = new Set(['terminal', 'files', 'processes'])

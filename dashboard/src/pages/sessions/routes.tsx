@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { rootRoute, shellRoute } from '../../shell/root.tsx'
 import { listSearchOf, sessionSearchOf } from './search.ts'
 import { branchSearchOf } from './travel/branch-search.ts'
@@ -8,19 +9,19 @@ export const routes = [
     getParentRoute: () => shellRoute,
     path: '/sessions',
     validateSearch: listSearchOf,
-    component: lazyRouteComponent(() => import('./list/session-list.tsx'), 'SessionList'),
+    component: lazyPage(async () => (await import('./list/session-list.tsx')).SessionList),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/sessions/$sessionId',
     validateSearch: sessionSearchOf,
-    component: lazyRouteComponent(() => import('./session-page.tsx'), 'SessionPage'),
+    component: lazyPage(async () => (await import('./session-page.tsx')).SessionPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/sessions/$sessionId/branch',
     validateSearch: branchSearchOf,
-    component: lazyRouteComponent(() => import('./travel/branch-page.tsx'), 'BranchPage'),
+    component: lazyPage(async () => (await import('./travel/branch-page.tsx')).BranchPage),
   }),
 ] as const
 /** Pages that need no key. */
@@ -28,6 +29,6 @@ export const openRoutes = [
   createRoute({
     getParentRoute: () => rootRoute,
     path: '/capsules/$token',
-    component: lazyRouteComponent(() => import('./travel/capsule-page.tsx'), 'CapsulePage'),
+    component: lazyPage(async () => (await import('./travel/capsule-page.tsx')).CapsulePage),
   }),
 ] as const

@@ -1,4 +1,5 @@
-import { createRoute, lazyRouteComponent } from '@tanstack/react-router'
+import { createRoute } from '@tanstack/react-router'
+import { lazyPage } from '../../lib/part.ts'
 import { defined, oneOf, textOf } from '../../lib/search.ts'
 import { shellRoute } from '../../shell/root.tsx'
 
@@ -14,11 +15,11 @@ export const routes = [
         new: oneOf(['volume'] as const, search['new']),
         from: textOf(search['from']),
       }),
-    component: lazyRouteComponent(() => import('./volumes.tsx'), 'VolumesPage'),
+    component: lazyPage(async () => (await import('./volumes.tsx')).VolumesPage),
   }),
   createRoute({
     getParentRoute: () => shellRoute,
     path: '/volumes/$volume',
-    component: lazyRouteComponent(() => import('./volume.tsx'), 'VolumePage'),
+    component: lazyPage(async () => (await import('./volume.tsx')).VolumePage),
   }),
 ] as const

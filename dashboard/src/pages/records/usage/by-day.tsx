@@ -1,4 +1,5 @@
-import { lazy, type ReactNode, Suspense } from 'react'
+import { type ReactNode, Suspense } from 'react'
+import { lazyPart } from '../../../lib/part.ts'
 import { inputLook } from '../../../ui/field.tsx'
 import { Panel } from '../../../ui/page.tsx'
 import { Loading } from '../../../ui/states.tsx'
@@ -7,7 +8,7 @@ import { DayTable } from './day-table.tsx'
 import { measureFacts } from './measures.ts'
 import { type Measure, measures } from './search.ts'
 
-const DayChart = lazy(async () => ({ default: (await import('./day-chart.tsx')).DayChart }))
+const DayChart = lazyPart(async () => (await import('./day-chart.tsx')).DayChart)
 
 /** What was used each day, as a chart and as a table. */
 export function ByDay({

@@ -1,7 +1,8 @@
 import type { Sandbox } from 'atoll-sdk'
 import { Plus } from 'lucide-react'
-import { lazy, Suspense, useEffect, useRef, useState, type ReactNode } from 'react'
+import { Suspense, useEffect, useRef, useState, type ReactNode } from 'react'
 import { useMay } from '../../../account/account.tsx'
+import { lazyPart } from '../../../lib/part.ts'
 import { useRefresh } from '../../../sandboxes/use-sandboxes.ts'
 import { Button } from '../../../ui/button.tsx'
 import { EmptyState, ErrorNote, Loading } from '../../../ui/states.tsx'
@@ -14,7 +15,7 @@ import { useReaderMode } from './use-reader-mode.ts'
 import { useSandbox } from '../use-sandbox.ts'
 import { useTerminals, type TerminalTab } from './use-terminals.ts'
 
-const TerminalPane = lazy(() => import('./terminal-pane.tsx').then((module) => ({ default: module.TerminalPane })))
+const TerminalPane = lazyPart(async () => (await import('./terminal-pane.tsx')).TerminalPane)
 
 /** Screens that keep what they show while another is in front. One more lets the one go that was not seen for longest. */
 const screensMax = 6
