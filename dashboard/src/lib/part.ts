@@ -1,5 +1,6 @@
 import { lazyRouteComponent, type AsyncRouteComponent } from '@tanstack/react-router'
 import { lazy, type LazyExoticComponent, type ReactNode } from 'react'
+import { pause } from './pause.ts'
 
 type Component<Props> = (props: Props) => ReactNode
 
@@ -18,7 +19,7 @@ async function loadCode<Code>(load: () => Promise<Code>): Promise<Code> {
     } catch (error) {
       if (await serverAnswers()) failures += 1
       if (failures === attemptsMax) throw error
-      await new Promise((resolve) => setTimeout(resolve, pauseMs))
+      await pause(pauseMs)
     }
   }
 }

@@ -1,5 +1,6 @@
 import { EventsExpiredError, ForbiddenError, type EventInfo } from 'atoll-sdk'
 import { client, isUnauthorized } from '../account/client.ts'
+import { pause } from '../lib/pause.ts'
 
 /**
  * The log of the organisation, read once for all tabs of a browser: HTTP/1.1 allows six connections to a server. The tab that has a lock reads
@@ -88,7 +89,7 @@ export class OrganisationLog {
           continue
         }
         this.#tell({ type: 'state', state: 'broken' })
-        await new Promise((resolve) => setTimeout(resolve, pauseMs))
+        await pause(pauseMs)
       }
     }
   }

@@ -1,4 +1,5 @@
 import type { EventInfo, SandboxInfo } from 'atoll-sdk'
+import { pause } from '../lib/pause.ts'
 
 /** Events come in bursts; a sandbox is read once for a burst. */
 const burstMs = 150
@@ -125,7 +126,7 @@ export class SandboxCollection {
         this.#view = { ...this.#view, isLoading: false, error }
       }
       this.#draw()
-      await new Promise((resolve) => setTimeout(resolve, loadPauseMs))
+      await pause(loadPauseMs)
     }
     this.#isLoading = false
   }

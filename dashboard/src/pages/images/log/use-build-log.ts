@@ -2,6 +2,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { BuildFailedError, ConnectionError, Image, type ImageInfo, NotFoundError } from 'atoll-sdk'
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import { client } from '../../../account/client.ts'
+import { pause } from '../../../lib/pause.ts'
 import { LogLines, type LogView } from './log-lines.ts'
 
 /**
@@ -66,7 +67,7 @@ async function followBuild(
       if (error instanceof BuildFailedError || error instanceof NotFoundError || signal.aborted) return
       if (!(error instanceof ConnectionError)) throw error
       onState('broken')
-      await new Promise((resolve) => setTimeout(resolve, pauseMs))
+      await pause(pauseMs)
     }
   }
 }
