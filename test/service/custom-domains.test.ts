@@ -93,7 +93,7 @@ test('custom domain: checks become less frequent, and end with its preview or sa
   const { service, orgId } = await newServer(10)
   const { sandbox } = await service.create(orgId, {})
   const { sandbox: other } = await service.create(orgId, {})
-  const looks = () => records.asked.filter((name) => name.endsWith(domain)).length
+  const looks = (suffix = domain) => records.asked.filter((name) => name.endsWith(suffix)).length
   // Each time is taken by the lookup itself: whoever polls may notice two of them at once.
   const times: number[] = []
   const resolve = records.resolveTxt.bind(records)
@@ -109,10 +109,13 @@ test('custom domain: checks become less frequent, and end with its preview or sa
   await service.previews.delete(orgId, sandbox.id, 1)
   await service.previews.put(orgId, other.id, { port: 1, domain })
   await service.delete(orgId, other.id)
-  // A check that was under way ends; the next one of a claim that had not ended would be within the time after it.
-  await sleep(500)
+  // Another claim goes on, and each of its intervals is twice the last. By its sixth look a check of the others that was under way has
+  // ended; by its ninth each of them would have had another, had it not ended.
+  const going = `${newId('pv-')}.example.com`
+  await service.previews.put(orgId, sandbox.id, { port: 2, domain: going })
+  while (looks(going) < 6) await sleep(1)
   const left = looks()
-  await sleep(1500)
+  while (looks(going) < 9) await sleep(1)
   assert.equal(looks(), left)
   await service.close()
 })
