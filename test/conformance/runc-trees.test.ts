@@ -9,6 +9,7 @@ import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 import { comparedFilesMax, type DiskRef, type DiskTrees, patchBytesMax } from '../../src/sandbox/ports/disk-trees.ts'
+import { type LiveProcess, liveProcesses } from '../support/host-processes.ts'
 import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, specOf, succeed } from './driver-shell.ts'
 
@@ -185,16 +186,9 @@ for d in range(50):
 
   test('trees: a reader that is killed, or no longer wanted, leaves nothing, and no other id enters its folders', async (t) => {
     const { was, now } = await changed(t, { after: 'cp -a /usr . ', diskMb: 2048 })
-    const readers = async () => {
-      const found: number[] = []
-      for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-        const argv = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-        const groups = await readFile(`/proc/${pid}/cgroup`, 'utf8').catch(() => '')
-        if (argv.includes('/program.ts') && groups.includes(`${runc.fixture.names.workGroupRoot}/tree-`))
-          found.push(Number(pid))
-      }
-      return found
-    }
+    const isReader = ({ command, groups }: LiveProcess) =>
+      command.includes('/program.ts') && groups.includes(`${runc.fixture.names.workGroupRoot}/tree-`)
+    const readers = async () => (await liveProcesses()).filter(isReader).map(({ pid }) => pid)
     const compared = trees().compare(was, now, { folder })
     const outcome = compared.then(String, (error: unknown) => error)
     await eventually(async () => (await readers()).length > 0)

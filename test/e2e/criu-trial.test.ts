@@ -12,6 +12,7 @@ import { exists } from '../../src/runtime/exists.ts'
 import { criuSelfTest } from '../../src/runtime/criu/self-test.ts'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { ApiClient } from '../support/api-client.ts'
+import { liveProcesses } from '../support/host-processes.ts'
 import { sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
@@ -133,8 +134,7 @@ async function pythonLibrary(): Promise<string> {
 /** What carries this name, or begins with it. */
 async function leftOf(place: string): Promise<string[]> {
   const has = (names: string[]) => names.some((name) => name.startsWith(place))
-  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
-  const commands = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
+  const commands = (await liveProcesses()).map(({ command }) => command)
   return [
     ...(has(await readdir(temporaryDir)) ? ['folder'] : []),
     ...((await readFile('/proc/self/mounts', 'utf8')).includes(`/${place}`) ? ['mount'] : []),

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
+import { liveProcesses } from '../support/host-processes.ts'
 import type { AtollServer } from './server.ts'
 
 const run = promisify(execFile)
@@ -109,17 +110,11 @@ export class Host {
   /** Command lines of what runs in a sandbox or on its behalf, without the server and its database, whose sessions come and go. */
   async #processes(): Promise<string[]> {
     const { hash, databaseGroup } = this.#names
-    const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name) && Number(name) !== this.#server.pid)
-    const commands = await Promise.all(
-      pids.map(async (pid) => {
-        const [command = '', group = ''] = await Promise.all(
-          ['cmdline', 'cgroup'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
-        )
-        if (group.includes(databaseGroup)) return ''
-        return command.includes(hash) || group.includes(hash) ? command.replaceAll('\0', ' ') : ''
-      }),
-    )
-    return commands.filter((command) => command !== '').toSorted()
+    return (await liveProcesses())
+      .filter(({ pid, groups }) => pid !== this.#server.pid && !groups.includes(databaseGroup))
+      .filter(({ command, groups }) => command !== '' && (command + groups).includes(hash))
+      .map(({ command }) => command.replaceAll('\0', ' '))
+      .toSorted()
   }
 
   /**

@@ -6,22 +6,14 @@ import { sha256 } from '../../src/lib/secret.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { valuesOf } from '../support/database.ts'
+import { liveProcesses } from '../support/host-processes.ts'
 
 const run = promisify(execFile)
 const chunkBytes = 4 * 1024 * 1024
 
 /** Live processes of a sandbox, by the control groups that the host sees them in. */
 export async function processesOf(sandboxId: string): Promise<number[]> {
-  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
-  const live = await Promise.all(
-    pids.map(async (pid) => {
-      const read = (file: string) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')
-      const [groups, status] = await Promise.all([read('cgroup'), read('status')])
-      // What has died holds nothing, however late the machine's init takes note of it.
-      return groups.includes(sandboxId) && !/^State:\s+[ZX]/m.test(status)
-    }),
-  )
-  return pids.filter((_, index) => live[index]).map(Number)
+  return (await liveProcesses()).filter(({ groups }) => groups.includes(sandboxId)).map(({ pid }) => pid)
 }
 
 /** Those of the texts that the memory of any of these processes holds, as they are or in base64. */

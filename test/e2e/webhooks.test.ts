@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import { readdir, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
 import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -14,6 +14,7 @@ import { eventually } from '../../src/lib/testing/eventually.ts'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import { newestBinaries } from '../../src/postgres/binaries.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
+import { type LiveProcess, liveProcesses } from '../support/host-processes.ts'
 import { AtollServer } from './server.ts'
 
 const rounds = roundsOf(2, 30)
@@ -274,13 +275,10 @@ test(
 /** Of the child of the server that sends. */
 async function deliveryPid(): Promise<number> {
   for (;;) {
-    for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-      const [command, status] = await Promise.all(
-        ['cmdline', 'status'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
-      )
-      if (command?.includes('webhook/delivery/main.ts') && status?.includes(`PPid:\t${server.pid}\n`))
-        return Number(pid)
-    }
+    const isIt = ({ command, parent }: LiveProcess) =>
+      command.includes('webhook/delivery/main.ts') && parent === server.pid
+    const found = (await liveProcesses()).find(isIt)
+    if (found !== undefined) return found.pid
     await sleep(50)
   }
 }

@@ -13,6 +13,7 @@ import type { HostNames } from '../../src/runtime/host-names.ts'
 import { bootId } from '../../src/runtime/process.ts'
 import type { AtollServer } from '../e2e/server.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
+import { processesOfServer } from '../support/host-processes.ts'
 
 const run = promisify(execFile)
 
@@ -53,7 +54,7 @@ export async function forgetBoot(dataDir: string): Promise<void> {
 async function killAll(names: HostNames, cgroups: Cgroups): Promise<void> {
   await eventually(
     async () => {
-      const pids = await processesOf(names)
+      const pids = await processesOfServer(names)
       for (const pid of pids) {
         try {
           process.kill(pid, 'SIGKILL')
@@ -67,21 +68,6 @@ async function killAll(names: HostNames, cgroups: Cgroups): Promise<void> {
     },
     { what: 'all processes have ended' },
   )
-}
-
-/** By what each names or belongs to: the folder in `/run` or the control groups. Not the program of the disk, which names neither. */
-async function processesOf({ hash }: HostNames): Promise<number[]> {
-  const found: number[] = []
-  for (const name of await readdir('/proc')) {
-    const pid = Number(name)
-    if (!Number.isInteger(pid) || pid === process.pid) continue
-    const [command = '', group = '', status = ''] = await Promise.all(
-      ['cmdline', 'cgroup', 'status'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
-    )
-    const isOwn = command.includes(`atoll-${hash}`) || group.includes(`atoll-${hash}`)
-    if (isOwn && !/^State:\s+[ZX]/m.test(status)) found.push(pid)
-  }
-  return found
 }
 
 async function removeNetwork(hash: string): Promise<void> {

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { text } from 'node:stream/consumers'
 import { HostNames } from '../../../src/runtime/host-names.ts'
+import { processesOfServer } from '../../support/host-processes.ts'
 import { imageDir } from '../../support/images.ts'
 import { ownRun } from '../own-machine.ts'
 
@@ -88,7 +89,7 @@ export class ShippedMachine {
    * What ended ones have left does not matter, as nobody sees it from inside.
    */
   static async make(): Promise<ShippedMachine> {
-    const pids = await pidsOnDefaultPaths()
+    const pids = await processesOfServer(new HostNames('/var/lib/atoll'))
     if (pids.length > 0) throw new Error(`end the Atoll of this machine and its sandboxes first: ${pids.join(', ')}`)
     const scratch = await mkdtemp('/var/tmp/atoll-shipped-')
     const group = `atoll-shipped-${randomBytes(4).toString('hex')}`
@@ -160,19 +161,6 @@ export class ShippedMachine {
     }
     return found
   }
-}
-
-/** The processes here of a server on the default paths and of its sandboxes. */
-async function pidsOnDefaultPaths(): Promise<string[]> {
-  const { runDir, cgroupRoot } = new HostNames('/var/lib/atoll')
-  const found: string[] = []
-  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    // Each may end meanwhile.
-    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-    const groups = await readFile(`/proc/${pid}/cgroup`, 'utf8').catch(() => '')
-    if (command.includes(runDir) || groups.includes(cgroupRoot)) found.push(pid)
-  }
-  return found
 }
 
 async function killMembers(group: string): Promise<void> {
