@@ -16,23 +16,27 @@ const changesMax = 10
 export async function visit(page: Page, url: string): Promise<Response | null> {
   page.setDefaultTimeout(waitMs)
   let isWhole = true
+  // Of the page itself, or of its scripts and styles, without which it stays empty.
   const onFailed = (request: Request) => {
-    if (request.resourceType() !== 'document' && hasChanged(request.failure()?.errorText)) isWhole = false
+    if (isChange(request.failure()?.errorText)) isWhole = false
   }
   page.on('requestfailed', onFailed)
   try {
-    for (let changes = 0; ; changes += 1) {
+    for (let changes = 0; changes < changesMax; changes += 1) {
       isWhole = true
-      try {
-        const answer = await page.goto(url)
-        if (isWhole || changes === changesMax) return answer
-      } catch (error) {
-        if (changes === changesMax || !hasChanged(String(error))) throw error
-      }
+      const answer = await page.goto(url).catch((error: unknown) => {
+        if (!isChange(String(error))) throw error
+        isWhole = false
+        return null
+      })
+      if (isWhole) return answer
     }
+    return await page.goto(url)
   } finally {
     page.off('requestfailed', onFailed)
   }
 }
 
-const hasChanged = (reason = ''): boolean => reason.includes('ERR_NETWORK_CHANGED')
+function isChange(reason = ''): boolean {
+  return reason.includes('ERR_NETWORK_CHANGED')
+}
