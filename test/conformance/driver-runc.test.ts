@@ -18,9 +18,9 @@ import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const runFile = promisify(execFile)
 const echoPort = 8_077
-/** Asks the address of `makeInternet`, which a sandbox may reach. */
-const askInternet = (seconds = 60) =>
-  `timeout ${seconds} bash -c 'exec 3<>/dev/tcp/11.77.7.2/${echoPort}; echo >&3; head -n 1 <&3'`
+/** Asks what {@link makeInternet} has made, which a sandbox may reach. */
+const ask = ({ address }: Outside, seconds = 60) =>
+  `timeout ${seconds} bash -c 'exec 3<>/dev/tcp/${address}/${echoPort}; echo >&3; head -n 1 <&3'`
 const hostNetwork = { run: async (command: string, ...argv: string[]) => (await runFile(command, argv)).stdout.trim() }
 
 describe('the runc driver on its host', () => {
@@ -30,7 +30,7 @@ describe('the runc driver on its host', () => {
   test('network: a sandbox reaches the internet, and the internet no sandbox', async () => {
     await using internet = await makeInternet()
     const id = await create(runc.driver)
-    assert.equal(await succeed(guest(id), askInternet()), internet.host)
+    assert.equal(await succeed(guest(id), ask(internet)), internet.host)
     const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
     await guest(id).spawn({ id: 'server', argv: ['/usr/bin/python3', '-c', server], envs: {} })
     await eventually(async () => (await guest(id).ports()).includes(80))
@@ -44,7 +44,7 @@ describe('the runc driver on its host', () => {
   test('network: a connection flood exhausts the limit of its own sandbox alone', async () => {
     await using internet = await makeInternet()
     const [greedy, other] = await Promise.all([create(runc.driver), create(runc.driver)])
-    assert.equal(await succeed(guest(greedy), askInternet()), internet.host)
+    assert.equal(await succeed(guest(greedy), ask(internet)), internet.host)
     await python(
       guest(greedy),
       `
@@ -54,8 +54,8 @@ for _ in range(5000):
     s.sendto(b"x", ("${internet.address}", 9))
     s.close()`,
     )
-    assert.notEqual((await shell(guest(greedy), askInternet(3))).exitCode, 0)
-    assert.equal(await succeed(guest(other), askInternet()), internet.host)
+    assert.notEqual((await shell(guest(greedy), ask(internet, 3))).exitCode, 0)
+    assert.equal(await succeed(guest(other), ask(internet)), internet.host)
     await remove(runc.driver, greedy, other)
   })
 
@@ -328,7 +328,7 @@ async function memoryLimitOf(group: string): Promise<number> {
 
 /** A public address, behind this host alone, that answers each line with the address that it came from. */
 async function makeInternet(): Promise<Outside> {
-  const internet = new Outside('test', '11.77.7')
+  const internet = new Outside()
   await internet.make()
   await internet.run('ip', 'route', 'add', 'default', 'via', internet.host)
   await internet.start(echoServer(internet.address, echoPort))

@@ -23,10 +23,9 @@ export class NetworkWorld implements AsyncDisposable {
   readonly #namespaces: Namespace[] = []
 
   private constructor(folder: string) {
-    const { subnet, outside } = freeSubnet()
     this.#folder = folder
-    this.subnet = subnet
-    this.outside = new Outside(this.hash, outside)
+    this.subnet = freeSubnet()
+    this.outside = new Outside()
     this.network = new Network({
       run: hostTool.run,
       hash: this.hash,
@@ -84,14 +83,32 @@ export class NetworkWorld implements AsyncDisposable {
   }
 }
 
-/** One that has room for more links than a bridge has ports, and the beginning of public addresses that belong to it. */
-function freeSubnet(): { subnet: Subnet; outside: string } {
-  const taken = Object.values(networkInterfaces()).flatMap((infos = []) => infos.flatMap(({ cidr }) => cidr ?? []))
+/** One that has room for more links than a bridge has ports. */
+function freeSubnet(): Subnet {
+  const taken = cidrs()
   for (;;) {
-    const [second, third] = [randomInt(240, 252), 16 * randomInt(0, 16)]
-    const subnet = new Subnet(`10.${second}.${third}.0/20`)
-    if (!taken.some((address) => subnet.meets(address))) return { subnet, outside: `11.${second}.${third}` }
+    const subnet = new Subnet(`10.${randomInt(240, 252)}.${16 * randomInt(0, 16)}.0/20`)
+    if (!taken.some((address) => subnet.meets(address))) return subnet
   }
+}
+
+/** The beginning of public addresses that this machine has no use for. */
+function freePrefix(): string {
+  const taken = cidrs()
+  for (;;) {
+    const prefix = `11.${randomInt(1, 250)}.${randomInt(0, 256)}.`
+    if (!taken.some((address) => address.startsWith(prefix))) return prefix
+  }
+}
+
+/** The addresses of this host, such as `192.0.2.2/24`. */
+function cidrs(): string[] {
+  return Object.values(networkInterfaces()).flatMap((infos = []) => infos.flatMap(({ cidr }) => cidr ?? []))
+}
+
+/** Runs until it is ended, at the latest when this process ends, in whatever way: what it keeps would be in the way of later tests. */
+function spawnOwned(...argv: string[]) {
+  return spawn('setpriv', ['--pdeathsig=KILL', '--', ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
 }
 
 /** A network namespace that lives as long as a process of its own. */
@@ -105,17 +122,20 @@ export class Namespace {
   }
 
   static async make(): Promise<Namespace> {
-    const child = spawn('unshare', ['--net', 'sh', '-c', 'echo made; exec sleep infinity'], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    })
+    const child = spawnOwned('unshare', '--net', 'sh', '-c', 'echo made; exec sleep infinity')
     await once(child.stdout, 'data')
     const stat = await readFile(`/proc/${child.pid}/stat`, 'latin1')
     return new Namespace(child, Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]))
   }
 
   async run(...argv: string[]): Promise<string> {
-    const { stdout } = await run('nsenter', [`--net=/proc/${this.process.pid}/ns/net`, ...argv])
+    const { stdout } = await run('nsenter', [this.#entry, ...argv])
     return stdout.trim()
+  }
+
+  /** Runs lines of `ip`, and stops at the first that fails. */
+  async ip(lines: readonly string[]): Promise<void> {
+    await batch('nsenter', [this.#entry, 'ip', '-batch', '-'], lines)
   }
 
   python(program: string): Promise<string> {
@@ -124,15 +144,27 @@ export class Namespace {
 
   /** Runs on; its first line has been printed. */
   async start(program: string): Promise<Talk> {
-    return Talk.start('nsenter', `--net=/proc/${this.process.pid}/ns/net`, 'python3', '-uc', program)
+    return this.startProgram('python3', '-uc', program)
+  }
+
+  async startProgram(...argv: string[]): Promise<Talk> {
+    return Talk.start('nsenter', this.#entry, ...argv)
   }
 
   async end(): Promise<void> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return
-    const ended = once(this.#child, 'exit')
-    this.#child.kill('SIGKILL')
-    await ended
+    await end(this.#child)
   }
+
+  get #entry(): string {
+    return `--net=/proc/${this.process.pid}/ns/net`
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const ended = once(child, 'exit')
+  child.kill('SIGKILL')
+  await ended
 }
 
 /** A program that answers lines with lines. */
@@ -147,8 +179,8 @@ export class Talk {
     lines.on('line', (line) => this.#answers.push(line))
   }
 
-  static async start(command: string, ...rest: string[]): Promise<Talk> {
-    const child = spawn(command, rest, { stdio: ['pipe', 'pipe', 'inherit'] })
+  static async start(...argv: string[]): Promise<Talk> {
+    const child = spawnOwned(...argv)
     const talk = new Talk(child, createInterface({ input: child.stdout }))
     await talk.#answer()
     return talk
@@ -160,68 +192,85 @@ export class Talk {
   }
 
   async end(): Promise<void> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return
-    const ended = once(this.#child, 'exit')
-    this.#child.kill('SIGKILL')
-    await ended
+    await end(this.#child)
   }
 
   async #answer(): Promise<string> {
     while (this.#answers.length === 0) {
-      await Promise.race([
-        once(this.#lines, 'line'),
-        once(this.#lines, 'close').then(() => Promise.reject(new Error('it ended'))),
-      ])
+      const waiting = new AbortController()
+      const { signal } = waiting
+      const ended = once(this.#lines, 'close', { signal }).then(() => Promise.reject(new Error('it ended')))
+      await Promise.race([once(this.#lines, 'line', { signal }), ended]).finally(() => waiting.abort())
     }
     return this.#answers.shift() ?? ''
   }
 }
 
-/** A namespace behind this host, under public addresses, for as long as it lasts. */
+/** A namespace behind this host, under public addresses, for as long as it lasts. The link goes with it. */
 export class Outside implements AsyncDisposable {
   readonly host: string
   readonly address: string
-  readonly #name: string
+  readonly #link = `ato${randomBytes(4).toString('hex')}`
   readonly #talks: Talk[] = []
+  #namespace: Namespace | undefined
 
-  constructor(hash: string, prefix: string) {
-    this.#name = `ato${hash}`
-    this.host = `${prefix}.1`
-    this.address = `${prefix}.2`
+  constructor() {
+    const prefix = freePrefix()
+    this.host = `${prefix}1`
+    this.address = `${prefix}2`
   }
 
   /** `mtu` is that of the host's end alone, as of a tunnel. */
   async make(mtu = 1500): Promise<void> {
-    const name = this.#name
-    await run('ip', ['netns', 'add', name])
+    this.#namespace = await Namespace.make()
+    const { pid } = this.#namespace.process
     await ipBatch([
-      `link add ${name} mtu ${mtu} type veth peer name eth0 netns ${name}`,
-      `address add ${this.host}/24 dev ${name}`,
-      `link set ${name} up`,
+      `link add ${this.#link} mtu ${mtu} type veth peer name eth0 netns ${pid}`,
+      `address add ${this.host}/24 dev ${this.#link}`,
+      `link set ${this.#link} up`,
     ])
-    await ipBatch([`address add ${this.address}/24 dev eth0`, 'link set eth0 up', 'link set lo up'], ['-n', name])
+    await this.#namespace.ip([`address add ${this.address}/24 dev eth0`, 'link set eth0 up', 'link set lo up'])
   }
 
   async run(...argv: string[]): Promise<string> {
-    return (await run('ip', ['netns', 'exec', this.#name, ...argv])).stdout.trim()
+    return await this.#made.run(...argv)
+  }
+
+  async ip(lines: readonly string[]): Promise<void> {
+    await this.#made.ip(lines)
   }
 
   async start(program: string): Promise<Talk> {
-    const talk = await Talk.start('ip', 'netns', 'exec', this.#name, 'python3', '-uc', program)
+    return this.startProgram('python3', '-uc', program)
+  }
+
+  async startProgram(...argv: string[]): Promise<Talk> {
+    const talk = await this.#made.startProgram(...argv)
     this.#talks.push(talk)
     return talk
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const talk of this.#talks) await talk.end()
-    await run('ip', ['link', 'delete', this.#name]).catch(() => undefined)
-    await run('ip', ['netns', 'delete', this.#name]).catch(() => undefined)
+    if (this.#namespace === undefined) return
+    // The kernel would take the link some time after the namespace.
+    await run('ip', ['link', 'delete', this.#link]).catch(() => undefined)
+    await this.#namespace.end()
+  }
+
+  get #made(): Namespace {
+    if (this.#namespace === undefined) throw new Error('it has not been made')
+    return this.#namespace
   }
 }
 
 /** Runs lines of `ip`, and stops at the first that fails. */
-export async function ipBatch(lines: readonly string[], options: readonly string[] = []): Promise<void> {
-  const running = run('ip', [...options, '-batch', '-'])
+export async function ipBatch(lines: readonly string[]): Promise<void> {
+  await batch('ip', ['-batch', '-'], lines)
+}
+
+async function batch(command: string, argv: readonly string[], lines: readonly string[]): Promise<void> {
+  const running = run(command, argv)
   running.child.stdin?.end(`${lines.join('\n')}\n`)
   await running
 }

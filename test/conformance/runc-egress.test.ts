@@ -13,7 +13,7 @@ import { outsideServer } from './egress-stand-in.ts'
 import { Outside, run } from './network-world.ts'
 
 const port = 8_075
-const outside = new Outside('e97e55c0', '11.239.7')
+const outside = new Outside()
 
 /** What holds for each sandbox; the others are open. */
 const stated = new Map<string, StatedEgress | Error>()

@@ -1,9 +1,9 @@
 /** A world of its own for sandboxes: names, a certificate authority and servers in a network namespace behind this host. */
-import { randomBytes, randomInt } from 'node:crypto'
+import { randomInt } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { ipBatch, Outside, run, Talk } from '../../conformance/network-world.ts'
+import { Outside, run, type Talk } from '../../conformance/network-world.ts'
 import { eventually } from '../../../src/lib/testing/eventually.ts'
 import { TestAuthority } from './certificates.ts'
 import type { Seen, SeenRequest } from './journal.ts'
@@ -52,14 +52,14 @@ export class EgressWorld implements AsyncDisposable {
     await using made = new AsyncDisposableStack()
     const folder = await mkdtemp(join(tmpdir(), 'atoll-egress-'))
     made.defer(() => rm(folder, { recursive: true, force: true }))
-    const hash = randomBytes(4).toString('hex')
-    const { prefix, places } = freePlaces()
-    const outside = new Outside(hash, prefix)
-    made.use(outside)
+    const outside = made.use(new Outside())
     await outside.make()
-    const more = [places.second, places.evil].map((address) => `address add ${address}/24 dev eth0`)
-    await ipBatch([...more, `address add ${places.private}/32 dev eth0`], ['-n', `ato${hash}`])
-    await run('ip', ['-n', `ato${hash}`, 'route', 'add', 'default', 'via', outside.host])
+    const places = placesBeside(outside)
+    await outside.ip([
+      ...[places.second, places.evil].map((address) => `address add ${address}/24 dev eth0`),
+      `address add ${places.private}/32 dev eth0`,
+      `route add default via ${outside.host}`,
+    ])
     await run('ip', ['route', 'add', `${places.private}/32`, 'via', outside.address])
     const authority = await TestAuthority.make(folder, authorityName)
     const file: WorldFile = {
@@ -73,7 +73,7 @@ export class EgressWorld implements AsyncDisposable {
       ],
     }
     await writeFile(`${folder}/world.json`, JSON.stringify(file))
-    const talk = await Talk.start('ip', 'netns', 'exec', `ato${hash}`, process.execPath, program, folder)
+    const talk = await outside.startProgram(process.execPath, program, folder)
     const pem = (await run('cat', [authority.file])).stdout
     made.move()
     return new EgressWorld(outside, places, folder, { file: authority.file, pem }, talk)
@@ -133,16 +133,14 @@ interface Places {
   private: string
 }
 
-/** Addresses that this machine has no use for; those of the driver's tests begin at 11.240. */
-function freePlaces(): { prefix: string; places: Places } {
+/** More addresses in the network of the outside, and a private one that this machine has no use for. */
+function placesBeside({ host }: Outside): Places {
   const taken = Object.values(networkInterfaces()).flatMap((infos = []) => infos.map(({ address }) => address))
+  const network = host.slice(0, host.lastIndexOf('.'))
   for (;;) {
-    const [second, third] = [randomInt(200, 240), randomInt(0, 256)]
-    const prefix = `11.${second}.${third}`
-    const inside = `172.${16 + (second % 16)}.${third}`
-    if (taken.some((address) => address.startsWith(`${prefix}.`) || address.startsWith(`172.${16 + (second % 16)}.`)))
-      continue
-    return { prefix, places: { second: `${prefix}.3`, evil: `${prefix}.4`, private: `${inside}.2` } }
+    const second = `172.${randomInt(16, 32)}`
+    if (taken.some((address) => address.startsWith(`${second}.`))) continue
+    return { second: `${network}.3`, evil: `${network}.4`, private: `${second}.${randomInt(0, 256)}.2` }
   }
 }
 
