@@ -27,8 +27,9 @@ export const capsuleStore = capsules
  * next call empties it, so one test at a time may use it. Calls wait until it is empty.
  */
 export function emptySessionStore(): SessionStore {
-  const emptied = empty()
-  emptied.catch(() => {})
+  // After the earlier ones, which would end the sessions of this store.
+  const emptied = lastEmptied.then(empty)
+  lastEmptied = emptied.catch(() => {})
   return new Proxy(sessions, {
     get(target, name) {
       const method = target[name as keyof SessionStore] as (...all: unknown[]) => Promise<unknown>
@@ -46,6 +47,7 @@ export function emptySessionStore(): SessionStore {
   })
 }
 
+let lastEmptied: Promise<void> = Promise.resolve()
 const inFlight = new Set<Promise<unknown>>()
 
 /** Waits for the calls of a server that died: PostgreSQL ends what runs before the next server has its lock. */
