@@ -2,13 +2,15 @@ import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { networkInterfaces, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface, type Interface } from 'node:readline'
+import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { Network, Subnet } from '../../src/runtime/network/index.ts'
 import type { EgressState } from '../../src/sandbox/ports/egress.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
+import { addressesOfHost } from '../support/addresses.ts'
+import { claim } from '../support/listen.ts'
 
 export const run = promisify(execFile)
 
@@ -85,25 +87,20 @@ export class NetworkWorld implements AsyncDisposable {
 
 /** One that has room for more links than a bridge has ports. */
 function freeSubnet(): Subnet {
-  const taken = cidrs()
+  const taken = addressesOfHost()
   for (;;) {
     const subnet = new Subnet(`10.${randomInt(240, 252)}.${16 * randomInt(0, 16)}.0/20`)
     if (!taken.some((address) => subnet.meets(address))) return subnet
   }
 }
 
-/** The beginning of public addresses that this machine has no use for. */
+/** The beginning of public addresses that this machine has no use for, and that no other test gets before this process ends. */
 function freePrefix(): string {
-  const taken = cidrs()
+  const taken = addressesOfHost()
   for (;;) {
     const prefix = `11.${randomInt(1, 250)}.${randomInt(0, 256)}.`
-    if (!taken.some((address) => address.startsWith(prefix))) return prefix
+    if (!taken.some((address) => address.startsWith(prefix)) && claim(`outside-${prefix}0`)) return prefix
   }
-}
-
-/** The addresses of this host, such as `192.0.2.2/24`. */
-function cidrs(): string[] {
-  return Object.values(networkInterfaces()).flatMap((infos = []) => infos.flatMap(({ cidr }) => cidr ?? []))
 }
 
 /** Runs until it is ended, at the latest when this process ends, in whatever way: what it keeps would be in the way of later tests. */
@@ -170,13 +167,11 @@ async function end(child: ChildProcess): Promise<void> {
 /** A program that answers lines with lines. */
 export class Talk {
   readonly #child: ChildProcess
-  readonly #lines: Interface
-  readonly #answers: string[] = []
+  readonly #lines: AsyncIterator<string>
 
-  private constructor(child: ChildProcess, lines: Interface) {
+  private constructor(child: ChildProcess, lines: AsyncIterable<string>) {
     this.#child = child
-    this.#lines = lines
-    lines.on('line', (line) => this.#answers.push(line))
+    this.#lines = lines[Symbol.asyncIterator]()
   }
 
   static async start(...argv: string[]): Promise<Talk> {
@@ -196,13 +191,9 @@ export class Talk {
   }
 
   async #answer(): Promise<string> {
-    while (this.#answers.length === 0) {
-      const waiting = new AbortController()
-      const { signal } = waiting
-      const ended = once(this.#lines, 'close', { signal }).then(() => Promise.reject(new Error('it ended')))
-      await Promise.race([once(this.#lines, 'line', { signal }), ended]).finally(() => waiting.abort())
-    }
-    return this.#answers.shift() ?? ''
+    const line = await this.#lines.next()
+    if (line.done === true) throw new Error('it ended')
+    return line.value
   }
 }
 

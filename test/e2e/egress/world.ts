@@ -1,10 +1,11 @@
 /** A world of its own for sandboxes: names, a certificate authority and servers in a network namespace behind this host. */
 import { randomInt } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { networkInterfaces, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Outside, run, type Talk } from '../../conformance/network-world.ts'
 import { eventually } from '../../../src/lib/testing/eventually.ts'
+import { addressesOfHost } from '../../support/addresses.ts'
 import { TestAuthority } from './certificates.ts'
 import type { Seen, SeenRequest } from './journal.ts'
 import type { NameRecord } from './names.ts'
@@ -117,7 +118,6 @@ export class EgressWorld implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#talk.end()
     await this.#outside[Symbol.asyncDispose]()
     await rm(this.#folder, { recursive: true, force: true })
   }
@@ -135,7 +135,7 @@ interface Places {
 
 /** More addresses in the network of the outside, and a private one that this machine has no use for. */
 function placesBeside({ host }: Outside): Places {
-  const taken = Object.values(networkInterfaces()).flatMap((infos = []) => infos.map(({ address }) => address))
+  const taken = addressesOfHost()
   const network = host.slice(0, host.lastIndexOf('.'))
   for (;;) {
     const second = `172.${randomInt(16, 32)}`
