@@ -165,6 +165,34 @@ test('atoll session send --wait: it ends with the session, a boot that failed, a
   assert.equal((await atoll('session', 'send', '--wait', id, 'too late')).status, 6)
 })
 
+test('atoll session send --wait: why a session has failed is told, however late the stream brings it', async (t) => {
+  const id = await session('About cuttlefish')
+  const kept = world.sessions.kept.get(id)
+  assert.ok(kept)
+  const stream = world.sessions.stream.bind(world.sessions)
+  const again = Promise.withResolvers<void>()
+  let asked = 0
+  // The stream brings nothing until the program asks again how much there is.
+  t.mock.method(world.sessions, 'stream', async (...call: Parameters<typeof stream>): ReturnType<typeof stream> => {
+    const found = await stream(...call)
+    const isNewest = call[2].after === Number.MAX_SAFE_INTEGER
+    if (isNewest && ++asked === 2) again.resolve()
+    if (isNewest) return found
+    const late = async function* () {
+      await again.promise
+      yield* found
+    }
+    return { ...found, [Symbol.asyncIterator]: late }
+  })
+  const { ended } = begin(['session', 'send', '--wait', id, 'how many arms'])
+  await sent('how many arms')
+  say(id, { type: 'error', message: 'no room', code: 'no_capacity', fatal: false })
+  kept.session.activity = 'failed'
+  const { status, stderr } = await ended
+  assert.equal(status, 1)
+  assert.match(stderr, /no room[^]*atoll: the session has failed/)
+})
+
 test('atoll session send --wait: Ctrl-C interrupts the turn', async (t) => {
   const id = await session('About whales')
   const interrupted = Promise.withResolvers<void>()

@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
   AtollError,
@@ -52,6 +53,27 @@ export interface Telling {
 /** On standard error, so that standard output has the answer alone. */
 export const onStandardError: Telling = { words: note, fact: (text) => note(`· ${text}`) }
 
+/** How far a stream has been told, for one that must not speak before it. */
+export class Position {
+  #sequence: number
+  readonly #moves = new EventEmitter()
+
+  /** @param after the number of the event that the stream begins after */
+  constructor(after: number) {
+    this.#sequence = after
+  }
+
+  moveTo(sequence: number): void {
+    this.#sequence = sequence
+    this.#moves.emit('move')
+  }
+
+  /** Rejects when the signal is given. */
+  async reached(sequence: number, signal: AbortSignal): Promise<void> {
+    while (this.#sequence < sequence) await once(this.#moves, 'move', { signal })
+  }
+}
+
 export async function sendTo(session: Session, message: string): Promise<Sent> {
   const after = await session.newestEvent()
   return { after, messageId: messageIn(await session.send(message), message) }
@@ -70,8 +92,9 @@ export function messageIn({ messages }: SessionInfo, text: string): string {
 export async function followTurn(session: Session, sent: Sent, telling: Telling): Promise<TurnEnd> {
   const over = new AbortController()
   const restore = onInterrupt(interruptOf(session))
-  const turn = readTurn(session, sent, telling, over.signal)
-  const start = watchStart(session, sent, telling, over.signal)
+  const position = new Position(sent.after)
+  const turn = readTurn(session, sent, telling, position, over.signal)
+  const start = watchStart(session, sent, telling, position, over.signal)
   try {
     const end = Promise.race([turn, start]).then(async (early) => early ?? (await turn))
     return await waiting('waiting for the agent', end)
@@ -100,11 +123,12 @@ async function readTurn(
   session: Session,
   { messageId, after }: Sent,
   { words, fact, hasLast = false }: Telling,
+  position: Position,
   signal: AbortSignal,
 ): Promise<TurnEnd> {
   let last: string | undefined
   let result: Result | undefined
-  for await (const { data } of session.events({ after, signal, onBreak: onceBroken(fact) })) {
+  for await (const { sequence, data } of session.events({ after, signal, onBreak: onceBroken(fact) })) {
     if (data.type === 'turn_complete' && data.message_id === messageId) {
       const end = endOf(result)
       if (last !== undefined && !end.isDone) await words(last)
@@ -112,18 +136,19 @@ async function readTurn(
     }
     if (data.type === 'turn_complete') result = undefined
     if (data.type === 'result') result = data
-    const told = toldBy(data)
-    if (told.words !== undefined) {
+    const event = toldBy(data)
+    if (event.words !== undefined) {
       if (last !== undefined) await words(last)
-      last = told.words
+      last = event.words
     }
-    const isMore = told.fact !== undefined || data.type === 'turn_complete'
+    const isMore = event.fact !== undefined || data.type === 'turn_complete'
     if (last !== undefined && (isMore || hasLast)) {
       await words(last)
       last = undefined
     }
     // That of this turn is told with its end.
-    if (told.fact !== undefined && data.type !== 'result') fact(told.fact)
+    if (event.fact !== undefined && data.type !== 'result') fact(event.fact)
+    position.moveTo(sequence)
   }
   return notDone('the session has ended, and the turn with it')
 }
@@ -151,10 +176,28 @@ function notDone(text: string): TurnEnd {
 }
 
 /**
- * Tells what happens before the agent begins with a message, which is no part of the stream. Undefined when it has begun; its end otherwise:
- * a boot that failed, a message that was taken back.
+ * Tells what happens before the agent begins with a message, which is no part of the stream. Undefined when it has begun, or the session has
+ * ended, which the stream tells by its end. The end of the message otherwise, once the stream is told, whose last event may say why: a boot
+ * that failed, a message that was taken back.
  */
 export async function watchStart(
+  session: Session,
+  sent: Pick<Sent, 'messageId'>,
+  telling: Pick<Telling, 'fact'>,
+  position: Position,
+  signal: AbortSignal,
+): Promise<TurnEnd | undefined> {
+  const end = await lookForEnd(session, sent, telling, signal)
+  if (end === undefined) return undefined
+  try {
+    await position.reached(await session.newestEvent({ signal }), signal)
+  } catch (error) {
+    if (!(error instanceof AtollError || signal.aborted)) throw error
+  }
+  return end
+}
+
+async function lookForEnd(
   session: Session,
   { messageId }: Pick<Sent, 'messageId'>,
   { fact }: Pick<Telling, 'fact'>,
@@ -171,8 +214,7 @@ export async function watchStart(
         fact(text)
       }
       if (message.state === 'cancelled') return notDone('the message was taken back before the agent began')
-      if (message.state !== 'queued') return undefined
-      if (info.status === 'ended') return notDone('the session has ended')
+      if (message.state !== 'queued' || info.status === 'ended') return undefined
       if (info.reason === 'budget')
         return notDone('the budget of the session is spent, and the message waits; "atoll session set" raises it')
       if (info.activity === 'failed') return notDone('the session has failed; another message tries it again')

@@ -1,6 +1,6 @@
 import type { Message, Session } from '../../../sdk/src/index.ts'
 import { note, printable, writeJson, writeLine } from '../output.ts'
-import { onceBroken, watchStart } from './turn.ts'
+import { onceBroken, Position, watchStart, type Telling } from './turn.ts'
 import { toldBy } from './words.ts'
 
 interface WatchOptions {
@@ -22,16 +22,20 @@ export async function watch(session: Session, { after = 0, once = false, json = 
   const last = left.at(-1)?.id
   if (once && last === undefined && after >= newest) return
   const over = new AbortController()
-  const start = tellStart(session, left, fact, over.signal).then((isOver) => isOver && once && over.abort())
+  const position = new Position(after)
+  const start = tellStart(session, left, { fact }, position, over.signal).then(
+    (isOver) => isOver && once && over.abort(),
+  )
   try {
     for await (const { sequence, data } of session.events({ after, signal: over.signal, onBreak: onceBroken(fact) })) {
-      const told = toldBy(data)
+      const event = toldBy(data)
       if (json) await writeJson({ sequence, data })
-      else if (told.words !== undefined) await writeLine(printable(told.words))
-      else if (told.fact !== undefined) fact(told.fact)
+      else if (event.words !== undefined) await writeLine(printable(event.words))
+      else if (event.fact !== undefined) fact(event.fact)
       const isEnd = data.type === 'turn_complete'
       if (isEnd && (!once || last !== data.message_id)) fact('the turn is complete')
       if (once && (last === undefined ? sequence >= newest : isEnd && last === data.message_id)) break
+      position.moveTo(sequence)
     }
   } catch (error) {
     if (!over.signal.aborted) throw error
@@ -45,12 +49,13 @@ export async function watch(session: Session, { after = 0, once = false, json = 
 async function tellStart(
   session: Session,
   left: readonly Message[],
-  fact: (text: string) => void,
+  telling: Pick<Telling, 'fact'>,
+  position: Position,
   signal: AbortSignal,
 ): Promise<boolean> {
   const first = left.find(({ state }) => state === 'queued')
-  const end = first && (await watchStart(session, { messageId: first.id }, { fact }, signal))
+  const end = first && (await watchStart(session, { messageId: first.id }, telling, position, signal))
   if (end === undefined) return false
-  fact(end.text)
+  telling.fact(end.text)
   return (await session.info()).status === 'running'
 }
