@@ -136,18 +136,18 @@ async function readTurn(
     }
     if (data.type === 'turn_complete') result = undefined
     if (data.type === 'result') result = data
-    const event = toldBy(data)
-    if (event.words !== undefined) {
+    const told = toldBy(data)
+    if (told.words !== undefined) {
       if (last !== undefined) await words(last)
-      last = event.words
+      last = told.words
     }
-    const isMore = event.fact !== undefined || data.type === 'turn_complete'
+    const isMore = told.fact !== undefined || data.type === 'turn_complete'
     if (last !== undefined && (isMore || hasLast)) {
       await words(last)
       last = undefined
     }
     // That of this turn is told with its end.
-    if (event.fact !== undefined && data.type !== 'result') fact(event.fact)
+    if (told.fact !== undefined && data.type !== 'result') fact(told.fact)
     position.moveTo(sequence)
   }
   return notDone('the session has ended, and the turn with it')
@@ -192,7 +192,8 @@ export async function watchStart(
   try {
     await position.reached(await session.newestEvent({ signal }), signal)
   } catch (error) {
-    if (!(error instanceof AtollError || signal.aborted)) throw error
+    if (signal.aborted) return undefined
+    if (!(error instanceof AtollError)) throw error
   }
   return end
 }

@@ -1,6 +1,6 @@
 import type { Message, Session } from '../../../sdk/src/index.ts'
 import { note, printable, writeJson, writeLine } from '../output.ts'
-import { onceBroken, Position, watchStart, type Telling } from './turn.ts'
+import { onceBroken, Position, watchStart } from './turn.ts'
 import { toldBy } from './words.ts'
 
 interface WatchOptions {
@@ -23,15 +23,13 @@ export async function watch(session: Session, { after = 0, once = false, json = 
   if (once && last === undefined && after >= newest) return
   const over = new AbortController()
   const position = new Position(after)
-  const start = tellStart(session, left, { fact }, position, over.signal).then(
-    (isOver) => isOver && once && over.abort(),
-  )
+  const start = tellStart(session, left, fact, position, over.signal).then((isOver) => isOver && once && over.abort())
   try {
     for await (const { sequence, data } of session.events({ after, signal: over.signal, onBreak: onceBroken(fact) })) {
-      const event = toldBy(data)
+      const told = toldBy(data)
       if (json) await writeJson({ sequence, data })
-      else if (event.words !== undefined) await writeLine(printable(event.words))
-      else if (event.fact !== undefined) fact(event.fact)
+      else if (told.words !== undefined) await writeLine(printable(told.words))
+      else if (told.fact !== undefined) fact(told.fact)
       const isEnd = data.type === 'turn_complete'
       if (isEnd && (!once || last !== data.message_id)) fact('the turn is complete')
       if (once && (last === undefined ? sequence >= newest : isEnd && last === data.message_id)) break
@@ -49,13 +47,13 @@ export async function watch(session: Session, { after = 0, once = false, json = 
 async function tellStart(
   session: Session,
   left: readonly Message[],
-  telling: Pick<Telling, 'fact'>,
+  fact: (text: string) => void,
   position: Position,
   signal: AbortSignal,
 ): Promise<boolean> {
   const first = left.find(({ state }) => state === 'queued')
-  const end = first && (await watchStart(session, { messageId: first.id }, telling, position, signal))
+  const end = first && (await watchStart(session, { messageId: first.id }, { fact }, position, signal))
   if (end === undefined) return false
-  telling.fact(end.text)
+  fact(end.text)
   return (await session.info()).status === 'running'
 }
