@@ -14,7 +14,7 @@ const server = await AtollServer.startForFile()
 const headers = { 'x-api-key': server.key }
 const sandboxId = await startSandbox(server)
 const port = `/api/sandboxes/${sandboxId}/ports/3000`
-/** Answers HTTP, echoes everything else, and keeps its connections. */
+/** 3000 answers HTTP, echoes everything else, and keeps its connections; on 3001 connections wait for ever to be accepted. */
 const program = `import socket, threading
 def serve(c):
     try:
@@ -22,6 +22,7 @@ def serve(c):
     except OSError: pass
     c.close()
 s = socket.create_server(('127.0.0.1', 3000), backlog=100)
+deaf = socket.create_server(('127.0.0.1', 3001), backlog=100)
 open('/root/ready', 'w').close()
 while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 `
@@ -51,9 +52,19 @@ async function guestOf(sandbox: string): Promise<number> {
   throw new Error('the guest does not run')
 }
 
-async function tunnel(): Promise<WebSocket> {
-  const socket = new WebSocket(server.url.replace('http', 'ws') + port + '/tunnel', { headers })
+async function tunnel(to = 3000): Promise<WebSocket> {
+  const socket = new WebSocket(`${server.url.replace('http', 'ws')}/api/sandboxes/${sandboxId}/ports/${to}/tunnel`, {
+    headers,
+  })
   await once(socket, 'open')
+  return socket
+}
+
+/** A tunnel that the program has accepted. */
+async function answeredTunnel(): Promise<WebSocket> {
+  const socket = await tunnel()
+  socket.send(Buffer.from('bytes'))
+  await once(socket, 'message')
   return socket
 }
 
@@ -97,14 +108,18 @@ test('ports: requests, tunnels and watches leave nothing open, however they end'
   })
 })
 
-test('ports: a tunnel whose client waits ends with its sandbox', async () => {
+test('ports: a tunnel whose client waits ends with its sandbox, as broken where the program never accepted it', async () => {
   const before = await descriptorsOf(server.pid)
-  const closed = (await Promise.all(Array.from({ length: 8 }, tunnel))).map((socket) => once(socket, 'close'))
+  const open = await Promise.all(
+    Array.from({ length: 16 }, (_, index) => (index < 8 ? answeredTunnel() : tunnel(3001))),
+  )
+  const closed = open.map((socket) => once(socket, 'close'))
   await exchange(`${server.url}/api/sandboxes/${sandboxId}`, { method: 'DELETE', headers })
   const codes = (await Promise.all(closed)).map(([code]) => code as number)
   assert.deepEqual(
     codes,
-    Array.from({ length: 8 }, () => 1000),
+    // The kernel resets connections that wait to be accepted.
+    Array.from({ length: 16 }, (_, index) => (index < 8 ? 1000 : 1011)),
   )
   await eventually(async () => (await descriptorsOf(server.pid)) <= before)
 })
