@@ -9,7 +9,7 @@ import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
 import type { Starts } from './starts.ts'
 import type { WarmPool } from './warm-pool.ts'
-import { type InFlightBoots, type TransitionQueue, deletedDuringBoot } from './transition-queue.ts'
+import { type InFlightBoots, type RunBoot, type TransitionQueue, deletedDuringBoot } from './transition-queue.ts'
 
 /** Prepares a started or woken sandbox for clients. A failure undoes the start. */
 export type Prepare = (guest: Guest, sandbox: Sandbox, signal: AbortSignal) => Promise<void>
@@ -41,8 +41,9 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   const { store, driver, guest, quota, disk, boots, transitions, lifecycle, warm, starts } = context
   const { isAnnounced, creation, keepsMemory = false } = options
   let sandbox = draft
+  let run: RunBoot
   try {
-    await quota.claimRecord(draft, async () => {
+    run = await quota.claimRecord(draft, async () => {
       context.assertActive?.(draft.orgId)
       await assertKeyHasRoom(store, draft.id)
       // A repeat of a request with a key must find its id again, which may be a reserved one.
@@ -53,7 +54,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
       const { id, orgId, diskMb } = sandbox
       // Nobody has used a random id before.
       const record = () => (isAnnounced || creation ? insert(store, sandbox, creation) : store.insertSandbox(sandbox))
-      await disk.claimMb(orgId, diskMb, record, id)
+      return await boots.begin(id, () => disk.claimMb(orgId, diskMb, record, id))
     })
     lifecycle.maxAges.notice(sandbox.expiresAt)
   } catch (error) {
@@ -80,7 +81,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
     return running
   }
   try {
-    return await boots.run(id, (signal) => transitions.run(id, () => boot(signal)))
+    return await run((signal) => transitions.run(id, () => boot(signal)))
   } catch (error) {
     await undo(context, sandbox, error, options)
     throw error

@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import { ServiceError, isServiceError } from '../errors.ts'
 import { actingAsServer, type EventBus } from '../events/index.ts'
 import { ActiveKeys } from '../lib/async/active-keys.ts'
-import type { Creation, CreationNote } from '../lib/creation.ts'
+import type { Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
 import { alignMachine } from './alignment.ts'
@@ -13,7 +13,7 @@ import type { DiskQuota } from './disk-quota.ts'
 import { MaxAges } from './max-age.ts'
 import type { Guest } from './ports/guest.ts'
 import type { RuntimeDriver, SandboxSpec, SandboxUsage } from './ports/runtime-driver.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
+import type { SandboxStore, UpdateOptions } from './ports/sandbox-store.ts'
 import { clientsActiveAtMs } from './process.ts'
 import { quotaOfLimits, RunningSandboxQuota, type SandboxQuota, type SandboxLimits } from './quota.ts'
 import {
@@ -21,6 +21,7 @@ import {
   type SandboxChange,
   type SandboxStatus,
   type Sizes,
+  aliveStatuses,
   assertAlive,
   endedBy,
   notUsable,
@@ -294,10 +295,11 @@ export class Lifecycle {
 
   /** Likewise, at its maximum age. Returns once it is recorded; a later age that a client has set meanwhile keeps it. */
   async #expire(sandboxId: string): Promise<{ gone: Promise<void> }> {
+    const now = new Date()
     const sandbox = await this.read(sandboxId)
-    if (sandbox.expiresAt === undefined || sandbox.expiresAt.getTime() > Date.now()) return { gone: Promise.resolve() }
-    await this.set(sandboxId, { status: 'stopped', stoppedAt: new Date(), ...endedBy(sandbox, 'expired') })
-    return { gone: this.#abortAndRemove(sandboxId) }
+    const change = { status: 'stopped', stoppedAt: now, ...endedBy(sandbox, 'expired') } as const
+    const stopped = await this.set(sandboxId, change, undefined, { expiresBy: now })
+    return { gone: stopped === undefined ? Promise.resolve() : this.#abortAndRemove(sandboxId) }
   }
 
   async #abortAndRemove(sandboxId: string): Promise<void> {
@@ -341,13 +343,24 @@ export class Lifecycle {
     return await this.#transitions.withoutTransitions(sandboxId, async () => {
       const sandbox = await this.read(sandboxId)
       assertAlive(sandbox)
-      return (await this.change(sandboxId, decide(sandbox))) ?? sandbox
+      return await this.changeAlive(sandboxId, decide(sandbox))
     })
   }
 
+  /** Changes fields of a sandbox that has not ended. Throws {@link notUsable} where it ends meanwhile. */
+  async changeAlive(sandboxId: string, change: Omit<SandboxChange, 'status'>): Promise<Sandbox> {
+    const changed = await this.change(sandboxId, change, aliveStatuses)
+    if (changed !== undefined) return changed
+    throw notUsable(await this.read(sandboxId))
+  }
+
   /** Changes fields other than the state. */
-  async change(sandboxId: string, change: Omit<SandboxChange, 'status'>): Promise<Sandbox | undefined> {
-    const sandbox = await this.#context.store.updateSandbox(sandboxId, change)
+  async change(
+    sandboxId: string,
+    change: Omit<SandboxChange, 'status'>,
+    from?: readonly SandboxStatus[],
+  ): Promise<Sandbox | undefined> {
+    const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from)
     const isLifetime = change.timeoutSeconds !== undefined || change.onIdle !== undefined
     if (sandbox?.status === 'running' && isLifetime) this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     if (change.expiresAt !== undefined) this.maxAges.notice(sandbox?.expiresAt)
@@ -359,7 +372,7 @@ export class Lifecycle {
     sandboxId: string,
     change: SandboxChange & { status: SandboxStatus },
     from: readonly SandboxStatus[] = statusesBefore(change.status),
-    options?: { creationNote?: CreationNote | undefined; expected?: Sandbox | undefined },
+    options?: UpdateOptions,
   ): Promise<Sandbox | undefined> {
     const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, options)
     if (!sandbox) return undefined

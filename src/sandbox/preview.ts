@@ -142,7 +142,7 @@ export class Previews {
     const sandbox = await this.#context.lifecycle.read(sandboxId, orgId)
     assertAlive(sandbox)
     const token = previewToken({ scheme: 'bearer' }, 'previewAuth')
-    await this.#context.lifecycle.change(sandboxId, { previewTokenHash: sha256(token) })
+    await this.#context.lifecycle.changeAlive(sandboxId, { previewTokenHash: sha256(token) })
     return token
   }
 

@@ -27,6 +27,9 @@ export function statusesBefore(to: SandboxStatus): SandboxStatus[] {
   return sandboxStatuses.filter((from) => transitions[from].includes(to))
 }
 
+/** Those of {@link assertAlive}. */
+export const aliveStatuses = ['creating', 'running', 'hibernated'] as const satisfies SandboxStatus[]
+
 /** The maximum age, or the idle timeout of one that stops then. */
 export type EndOfLife = 'expired' | 'idle'
 
@@ -232,7 +235,7 @@ export function specOf(sandbox: Sandbox): SandboxSpec {
 
 /** Throws {@link notUsable} for a sandbox that has ended: in `error` a delete alone is possible. */
 export function assertAlive(sandbox: Sandbox): void {
-  if (sandbox.status === 'stopped' || sandbox.status === 'error') throw notUsable(sandbox)
+  if (!aliveStatuses.some((status) => status === sandbox.status)) throw notUsable(sandbox)
 }
 
 /** The error of an operation that the state of the sandbox does not allow: `sandbox_stopped` after a stop, `conflict` otherwise. */

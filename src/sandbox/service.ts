@@ -326,7 +326,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async setTimeout(orgId: string, sandboxId: string, timeoutSeconds: number): Promise<void> {
       assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await alive(orgId, sandboxId)
-      await lifecycle.change(sandboxId, { timeoutSeconds })
+      await lifecycle.changeAlive(sandboxId, { timeoutSeconds })
     },
 
     /** Changes its name, and what ends it; `timeout` and `onIdle` restart the idle clock. Throws `conflict` for a name that is taken. */
@@ -334,7 +334,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       assertNewSandbox(defined(change), limits)
       const sandbox = await alive(orgId, sandboxId)
       const { maxAgeSeconds, ...rest } = change
-      if (maxAgeSeconds === undefined) return (await lifecycle.change(sandboxId, rest)) ?? sandbox
+      if (maxAgeSeconds === undefined) return await lifecycle.changeAlive(sandboxId, rest)
       const expiresAt = expiryOf(sandbox.createdAt, maxAgeSeconds)
       const ageSeconds = Math.ceil((Date.now() - sandbox.createdAt.getTime()) / 1000)
       const isAhead = expiresAt === undefined || expiresAt.getTime() > Date.now()
@@ -343,7 +343,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
         'maxAgeSeconds',
         `must be above the age of the sandbox, which is ${ageSeconds}, or 0 for none`,
       )
-      return (await lifecycle.change(sandboxId, { ...rest, expiresAt })) ?? sandbox
+      return await lifecycle.changeAlive(sandboxId, { ...rest, expiresAt })
     },
 
     async hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }> {
@@ -373,8 +373,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     async setTags(orgId: string, sandboxId: string, tags: Record<string, string>): Promise<Sandbox> {
       assertTags(tags)
-      const sandbox = await alive(orgId, sandboxId)
-      return (await lifecycle.change(sandboxId, { tags, tagsUpdatedAt: new Date() })) ?? sandbox
+      await alive(orgId, sandboxId)
+      return await lifecycle.changeAlive(sandboxId, { tags, tagsUpdatedAt: new Date() })
     },
 
     tagKeys: (orgId: string, reach?: KeyReach) => store.tagKeys(orgId, reach),

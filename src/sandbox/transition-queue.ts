@@ -76,33 +76,53 @@ export class TransitionQueue {
   }
 }
 
+/** Runs a boot that may be aborted. Throws the abort reason after an abort, whatever error the abort has caused. */
+export type RunBoot = <Result>(work: (signal: AbortSignal) => Promise<Result>) => Promise<Result>
+
 /** Boots and wakes under way, their patches included. A deletion aborts them instead of waiting. */
 export class InFlightBoots {
-  readonly #boots = new Map<string, AbortController>()
+  readonly #boots = new Set<{ sandboxId: string; boot: AbortController }>()
   #isClosed = false
 
-  /** Throws the abort reason after an abort, whatever error the abort has caused. */
   async run<Result>(sandboxId: string, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
-    if (this.#isClosed) throw serverStops()
+    const run = await this.begin(sandboxId)
+    return await run(work)
+  }
+
+  /** For a boot that writes a record first: a deletion aborts it as soon as it finds the record. The caller runs it then. */
+  async begin(sandboxId: string, record?: () => Promise<unknown>): Promise<RunBoot> {
     const boot = new AbortController()
-    this.#boots.set(sandboxId, boot)
+    if (this.#isClosed) boot.abort(serverStops())
+    const entry = { sandboxId, boot }
+    this.#boots.add(entry)
     try {
-      return await work(boot.signal)
+      await record?.()
     } catch (error) {
-      throw boot.signal.aborted ? boot.signal.reason : error
-    } finally {
-      if (this.#boots.get(sandboxId) === boot) this.#boots.delete(sandboxId)
+      this.#boots.delete(entry)
+      throw error
+    }
+    return async (work) => {
+      try {
+        boot.signal.throwIfAborted()
+        return await work(boot.signal)
+      } catch (error) {
+        throw boot.signal.aborted ? boot.signal.reason : error
+      } finally {
+        this.#boots.delete(entry)
+      }
     }
   }
 
   abort(sandboxId: string): void {
-    this.#boots.get(sandboxId)?.abort(deletedDuringBoot(sandboxId))
+    for (const entry of this.#boots) {
+      if (entry.sandboxId === sandboxId) entry.boot.abort(deletedDuringBoot(sandboxId))
+    }
   }
 
   /** At the end of the server. Later boots are refused. */
   abortAll(): void {
     this.#isClosed = true
-    for (const boot of this.#boots.values()) boot.abort(serverStops())
+    for (const { boot } of this.#boots) boot.abort(serverStops())
   }
 }
 

@@ -11,7 +11,7 @@ import { deletedDuringBoot, withinWakeDeadline } from './transition-queue.ts'
 export type MachineStart = (sandbox: Sandbox, signal: AbortSignal) => Promise<void>
 
 interface WakesContext extends BootContext {
-  lifecycle: Pick<Lifecycle, 'read' | 'set' | 'change' | 'clocks' | 'maxAges'>
+  lifecycle: Pick<Lifecycle, 'read' | 'set' | 'change' | 'changeAlive' | 'clocks' | 'maxAges'>
   /** Is called before a wake; its result runs in the woken sandbox. */
   prepareWake: (sandbox: Sandbox) => Promise<Prepare>
   ends: Ends
@@ -52,7 +52,7 @@ export class Wakes {
     this.#underWay.set(sandboxId, wake)
     const sandbox = await wake
     if (timeoutSeconds === undefined) return sandbox
-    return (await this.#context.lifecycle.change(sandboxId, { timeoutSeconds })) ?? sandbox
+    return await this.#context.lifecycle.changeAlive(sandboxId, { timeoutSeconds })
   }
 
   async #begin(sandboxId: string, start?: MachineStart): Promise<Sandbox> {

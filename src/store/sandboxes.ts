@@ -206,25 +206,26 @@ function sandboxesAlone(db: Kysely<Database>, writer: LogWriter) {
       return counts
     },
 
-    async updateSandbox(id, change, from, { creationNote, expected } = {}) {
+    async updateSandbox(id, change, from, { creationNote, expected, expiresBy } = {}) {
       if (from?.length === 0) return undefined
       if (Object.keys(change).length === 0) {
         const unchanged = await sandbox(id)
         return unchanged && (from === undefined || from.includes(unchanged.status)) ? unchanged : undefined
       }
       const set = changed(change)
-      if (creationNote === undefined && !logged.some((key) => key in change)) {
+      const isPlain = creationNote === undefined && expiresBy === undefined
+      if (isPlain && !logged.some((key) => key in change)) {
         let query = db.updateTable('sandboxes').set(set).where('id', '=', id)
         if (from !== undefined) query = query.where('status', 'in', from)
         const row = await query.returningAll().executeTakeFirst()
         return row && present(row)
       }
-      if (expected !== undefined && creationNote === undefined) {
+      if (expected !== undefined && isPlain) {
         const updated = await updateExpected(expected, change, set)
         if (updated !== undefined) return updated
       }
       return await writer.transaction(db, async (transaction, note) => {
-        const row = await updatedWithBefore(transaction, id, set, from)
+        const row = await updatedWithBefore(transaction, id, set, { from, expiresBy })
         if (row === undefined) return undefined
         const { before, parentId, ...updated } = row
         const after = present(updated)
@@ -281,7 +282,7 @@ async function updatedWithBefore(
   transaction: Transaction<Database>,
   id: string,
   set: Updateable<SandboxTable>,
-  from: readonly SandboxStatus[] | undefined,
+  { from, expiresBy }: { from: readonly SandboxStatus[] | undefined; expiresBy: Date | undefined },
 ) {
   const before = transaction
     .selectFrom('sandboxes as earlier')
@@ -298,6 +299,7 @@ async function updatedWithBefore(
     .set(set)
     .whereRef('sandboxes.id', '=', 'former.id')
   if (from !== undefined) query = query.where('sandboxes.status', 'in', from)
+  if (expiresBy !== undefined) query = query.where('sandboxes.expiresAt', '<=', expiresBy)
   const parentId = sql<string | null>`(select checkpoints.sandbox_id from checkpoints
     where checkpoints.id = sandboxes.from_checkpoint_id)`
   return await query

@@ -5,7 +5,8 @@ import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 import { maxAgeSecondsOf, type Sandbox, type SandboxDefaults } from '../../src/sandbox/index.ts'
-import { forgetSandboxes, guestProcess, hold, throwsCode, worlds } from './world.ts'
+import type { SandboxStore } from '../../src/sandbox/index.ts'
+import { forgetSandboxes, guestProcess, hold, makeWorld as makeWorldOn, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, sharedStore } = worlds()
 
@@ -53,6 +54,7 @@ async function startedWorld(context: TestContext, defaults: SandboxDefaults = {}
 }
 
 const stoppedBy = (reason: string, cause: string) => ['sandbox.stopped', 'server', cause, { reason }]
+const restOf = ({ status: _status, stoppedAt: _stoppedAt, ...rest }: Sandbox) => rest
 /** On a busy machine a start takes seconds, and one that reaches its age meanwhile fails. */
 const age = { maxAgeSeconds: 5 }
 
@@ -132,6 +134,53 @@ test('maximum age: the next start ends what reached it while no server ran', asy
   await eventually(async () => (await service.get(orgId, past.id)).reason === 'expired')
   await eventually(() => machines.state(past.id) === undefined)
   assert.equal((await service.get(orgId, future.id)).status, 'running')
+})
+
+test('maximum age: a later age that is set while the end is recorded keeps the sandbox', async (context) => {
+  const store = sharedStore()
+  let expiring = async (_id: string) => {}
+  const updateSandbox: SandboxStore['updateSandbox'] = async (id, change, ...more) => {
+    if (change.status === 'stopped') await expiring(id)
+    return await store.sandboxes.updateSandbox(id, change, ...more)
+  }
+  const { service, orgId } = await makeWorldOn({ ...store, sandboxes: { ...store.sandboxes, updateSandbox } })
+  context.after(() => service.close())
+  await service.start()
+  const renewed = Promise.withResolvers<void>()
+  expiring = async (id) => {
+    expiring = async () => {}
+    await service.update(orgId, id, { maxAgeSeconds: 3600 })
+    renewed.resolve()
+  }
+  const { sandbox } = await service.create(orgId, { maxAgeSeconds: 5 })
+  await renewed.promise
+  // The next end is looked for after this one.
+  await service.create(orgId, { maxAgeSeconds: 1 }).catch(() => undefined)
+  await eventually(async () => (await store.sandboxes.sandboxesIn(['stopped'])).length === 1)
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+})
+
+test('change: one whose sandbox ends meanwhile says that it is stopped, and leaves its record as it was', async () => {
+  const store = sharedStore()
+  let changing = async (_id: string) => {}
+  const updateSandbox: SandboxStore['updateSandbox'] = async (id, change, ...more) => {
+    if (change.status === undefined) await changing(id)
+    return await store.sandboxes.updateSandbox(id, change, ...more)
+  }
+  const { service, orgId } = await makeWorldOn({ ...store, sandboxes: { ...store.sandboxes, updateSandbox } })
+  changing = (id) => service.delete(orgId, id)
+  for (const change of [
+    (id: string) => service.update(orgId, id, { name: 'reef' }),
+    (id: string) => service.update(orgId, id, { maxAgeSeconds: 3600 }),
+    (id: string) => service.setTimeout(orgId, id, 7),
+    (id: string) => service.setTags(orgId, id, { team: 'reef' }),
+    (id: string) => service.previews.rotate(orgId, id),
+  ]) {
+    const { sandbox } = await service.create(orgId, {})
+    await assert.rejects(change(sandbox.id), throwsCode('sandbox_stopped'))
+    const { status, stoppedAt, ...rest } = await service.get(orgId, sandbox.id)
+    assert.deepEqual([status, stoppedAt instanceof Date, rest], ['stopped', true, restOf(sandbox)])
+  }
 })
 
 test('maximum age: a change moves the end or takes it away, and one that is over already is refused', async (context) => {
@@ -232,15 +281,15 @@ test('on idle: a call that comes while the sandbox stops learns that it is stopp
 })
 
 test('lifetimes: defaults of the installation are for what clients leave out, not for announced ids', async (context) => {
-  const defaults = { timeoutSeconds: 7, onIdle: 'stop', maxAgeSeconds: 3600 } as const
+  const defaults = { timeoutSeconds: 700, onIdle: 'stop', maxAgeSeconds: 3600 } as const
   const { service, orgId, create } = await startedWorld(context, defaults)
   const lifetimes = (sandbox: Sandbox) => [sandbox.timeoutSeconds, sandbox.onIdle, maxAgeSecondsOf(sandbox)]
   const source = await create()
-  assert.deepEqual(lifetimes(source), [7, 'stop', 3600])
+  assert.deepEqual(lifetimes(source), [700, 'stop', 3600])
   const asked = { timeoutSeconds: 0, onIdle: 'hibernate', maxAgeSeconds: 0 } as const
   assert.deepEqual(lifetimes(await create(asked)), [0, 'hibernate', 0])
-  assert.deepEqual(lifetimes(await create({ id: newId('sb-') })), [7, 'hibernate', 0])
+  assert.deepEqual(lifetimes(await create({ id: newId('sb-') })), [700, 'hibernate', 0])
   const { id } = await service.checkpoints.create(orgId, source.id, { name: 'one', kind: 'disk_only' })
   const fork = await service.checkpoints.start(orgId, id, { maxAgeSeconds: 60 })
-  assert.deepEqual(lifetimes(fork.sandbox), [7, 'stop', 60])
+  assert.deepEqual(lifetimes(fork.sandbox), [700, 'stop', 60])
 })

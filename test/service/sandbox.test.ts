@@ -4,10 +4,10 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { type Sandbox } from '../../src/sandbox/index.ts'
-import { throwsCode, worlds } from './world.ts'
+import { makeWorld as makeWorldOn, throwsCode, worlds } from './world.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
 
-const { makeWorld, makeSandbox } = worlds()
+const { makeWorld, makeSandbox, sharedStore } = worlds()
 
 test('sandbox: one without options runs with the defaults', async () => {
   const { machines, sandbox } = await makeSandbox()
@@ -76,6 +76,23 @@ test('boot: a retry keeps tags, timeout and preview token that were set in betwe
     [tags, tagsUpdatedAt, timeoutSeconds, previewTokenHash] as const
   assert.deepEqual(kept(sandbox), kept(failed))
   assert.deepEqual([sandbox.tags, sandbox.timeoutSeconds], [{ team: 'reef' }, 7])
+})
+
+test('boot: a delete that comes as soon as the record is there aborts it', async () => {
+  const store = sharedStore()
+  let recorded = async (_id: string) => {}
+  const insertSandbox = async (sandbox: Sandbox) => {
+    await store.sandboxes.insertSandbox(sandbox)
+    await recorded(sandbox.id)
+  }
+  const { service, machines, orgId } = await makeWorldOn({ ...store, sandboxes: { ...store.sandboxes, insertSandbox } })
+  recorded = (id) => service.delete(orgId, id)
+  let starts = 0
+  machines.before.create = async () => void starts++
+  const id = newId('sb-')
+  await assert.rejects(service.create(orgId, { id }), throwsCode('sandbox_stopped', /deleted while it started/))
+  assert.equal((await service.get(orgId, id)).status, 'stopped')
+  assert.deepEqual([starts, machines.machines.size], [0, 0])
 })
 
 test('boot: a delete aborts it, leaves nothing and logs no error; a fault is logged', async () => {

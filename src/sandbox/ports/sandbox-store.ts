@@ -6,6 +6,15 @@ import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
 import type { VolumeStore } from './volume-store.ts'
 
+export interface UpdateOptions {
+  /** Records that the creating request has made the sandbox, or undone it. */
+  creationNote?: CreationNote | undefined
+  /** The record as the caller knows it, in a state of `from`: where it is so, the change is quicker. */
+  expected?: Sandbox | undefined
+  /** Changes it only where its maximum age ends by this moment. */
+  expiresBy?: Date | undefined
+}
+
 /**
  * The port to the records of sandboxes, checkpoints, patches and previews. A store reads and writes; the service has the rules. Each
  * method is one transaction, durable when it returns. A lookup with `orgId` returns `undefined` for a row of another organisation.
@@ -41,14 +50,13 @@ export interface SandboxStore extends VolumeStore {
   sandboxCounts(): Promise<SandboxCounts>
   /**
    * Compare and set: changes a sandbox in one of the states `from` (default: any), else returns `undefined`. A key with the value
-   * `undefined` clears its field. The note records that the creating request has made the sandbox, or undone it. `expected` is the record
-   * as the caller knows it, in a state of `from`: where it is so, the change is quicker. Throws `conflict` for a name that is taken.
+   * `undefined` clears its field. Throws `conflict` for a name that is taken.
    */
   updateSandbox(
     id: string,
     change: SandboxChange,
     from?: readonly SandboxStatus[],
-    options?: { creationNote?: CreationNote | undefined; expected?: Sandbox | undefined },
+    options?: UpdateOptions,
   ): Promise<Sandbox | undefined>
   /** Those with a maximum age that are not stopped, of all organisations, that which ends first first. */
   nextExpiring(limit: number): Promise<{ id: string; expiresAt: Date }[]>
