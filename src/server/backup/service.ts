@@ -22,17 +22,24 @@ export async function serveBackups(options: BackupServiceOptions): Promise<Async
   // Snapshots of a server that was killed during a backup.
   await backups.removeDrafts().catch((error: unknown) => log.warn({ err: error }, 'snapshots of a backup stay'))
   const sockets = new Set<Socket>()
-  const sessions = new Set<Promise<void>>()
+  /** The connection of the backup under way. */
+  let live: Socket | undefined
+  let lastSession: Promise<void> = Promise.resolve()
   const server = createServer((socket) => {
     // The end of the connection is all that counts.
     socket.on('error', () => undefined)
     sockets.add(socket)
-    socket.on('close', () => sockets.delete(socket))
-    const isFree = sessions.size === 0
-    const session = (isFree ? serve(options, socket) : refuse(socket)).finally(() => {
-      sessions.delete(session)
+    socket.on('close', () => {
+      sockets.delete(socket)
+      if (live === socket) live = undefined
     })
-    if (isFree) sessions.add(session)
+    if (live !== undefined) {
+      refuse(socket)
+      return
+    }
+    live = socket
+    // One whose client has gone may still remove what it has made.
+    lastSession = lastSession.then(() => serve(options, socket))
   })
   const path = backupSocket(dataDir)
   await rm(path, { force: true })
@@ -44,13 +51,13 @@ export async function serveBackups(options: BackupServiceOptions): Promise<Async
     async [Symbol.asyncDispose]() {
       const closed = new Promise((resolve) => server.close(resolve))
       for (const socket of sockets) socket.destroy()
-      await Promise.all(sessions)
+      await lastSession
       await closed
     },
   }
 }
 
-async function refuse(socket: Socket): Promise<void> {
+function refuse(socket: Socket): void {
   say(socket, { error: { code: 'conflict', message: 'another backup is under way' } })
   socket.end()
   // Only a socket that is read reports its end.
