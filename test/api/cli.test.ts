@@ -13,6 +13,7 @@ import type { HostReport } from '../../src/http/server/server.ts'
 import { beginAtoll, type Ended, type RunOptions } from '../support/command-line.ts'
 import { freePort } from '../support/listen.ts'
 import { makeWorld } from '../support/world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const program = join(import.meta.dirname, '../../bin/atoll')
 const home = await mkdtemp(join(tmpdir(), 'atoll-cli-'))
@@ -92,9 +93,16 @@ test('cli: exec -d prints an id at once, ps and kill see to the process, and log
   const started = await printed(['exec', '-d', id, 'sleep', '600'])
   assert.match(started, /^es-[a-z0-9]+$/)
   const other = await printed(['exec', '-d', id, 'sh', '-c', 'echo $$; exec sleep 601'])
-  const pid = await printed(['logs', id, other])
-  const processes = JSON.parse(await printed(['ps', id, '--json'])) as { pid: number; command: string }[]
-  assert.equal(processes.find((one) => one.pid === Number(pid))?.command, 'sleep 601')
+  // The shell may not have come so far.
+  const pid = await eventually(async () => {
+    const said = await printed(['logs', id, other])
+    assert.notEqual(said, '')
+    return said
+  })
+  await eventually(async () => {
+    const processes = JSON.parse(await printed(['ps', id, '--json'])) as { pid: number; command: string }[]
+    assert.equal(processes.find((one) => one.pid === Number(pid))?.command, 'sleep 601')
+  })
   assert.match(await printed(['ps', id]), /^PID +PARENT +USER +STATE +MEMORY +CPU +STARTED +COMMAND\n/)
   assert.equal(await printed(['kill', id, started, pid, '-s', 'int']), '')
   const ended = async (session: string) => {

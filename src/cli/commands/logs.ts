@@ -7,7 +7,7 @@ import { examples } from '../options.ts'
 import { when, writeJson } from '../output.ts'
 import { sandboxOf, type Flags } from '../settings.ts'
 
-/** After this silence a process has no more output for now. */
+/** After this silence of an open connection a process has no more output for now. */
 const silenceMs = 500
 
 interface Options extends Flags {
@@ -44,11 +44,16 @@ const listColumns = {
 }
 
 async function writeOutput(sandbox: Sandbox, { sessionID, running }: ProcessInfo, flags: Options): Promise<void> {
-  const attached = sandbox.attach(sessionID)
+  const opened = Promise.withResolvers<void>()
+  const attached = sandbox.attach(sessionID, { onOpen: opened.resolve })
   const isBounded = running && !flags.follow
+  const silence = async () => {
+    await opened.promise
+    return await sleep(silenceMs, undefined)
+  }
   const output = attached[Symbol.asyncIterator]()
   for (;;) {
-    const next = await (isBounded ? Promise.race([output.next(), sleep(silenceMs, undefined)]) : output.next())
+    const next = await (isBounded ? Promise.race([output.next(), silence()]) : output.next())
     if (next === undefined || next.done) return
     if (flags.json) await writeJson({ stream: next.value.stream, data: Buffer.from(next.value.data).toString() })
     else process[next.value.stream].write(next.value.data)
