@@ -26,7 +26,7 @@ export const badAnswer: PreviewError = {
   message: 'The server in the sandbox closed the connection or sent an invalid answer',
   advice: 'See its output.',
 }
-const unavailable: PreviewError = {
+export const unavailable: PreviewError = {
   code: 'unavailable',
   message: 'The sandbox cannot be reached right now',
   advice: 'It may be waking up, or the machine is busy.',

@@ -8,7 +8,16 @@ import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates, type Edge } from './certificates.ts'
 import { Credentials } from './credentials.ts'
-import { errorFor, internalError, type PreviewError, sendError, stopped, unknownHost, wrongToken } from './errors.ts'
+import {
+  errorFor,
+  internalError,
+  type PreviewError,
+  sendError,
+  stopped,
+  unavailable,
+  unknownHost,
+  wrongToken,
+} from './errors.ts'
 import { addressList, answerHeaders, cameOverTls, hasBody, portAnswerHeaders, requestHeaders } from './headers.ts'
 import { PreviewHosts, readHost } from './host.ts'
 import { PreviewAgent } from './pool.ts'
@@ -94,6 +103,13 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     return { target }
   }
 
+  /** The answer where the database fails, or where a bug shows, which is logged. */
+  const failureOf = (error: unknown, what: string): PreviewError => {
+    if (isServiceError(error, 'unavailable')) return unavailable
+    log.error({ err: error }, what)
+    return internalError
+  }
+
   /** The path and headers that enter the sandbox. */
   const headFor = (target: PreviewTarget, request: IncomingMessage) => ({
     path: credentials.strippedUrl(request.url ?? '/', target),
@@ -150,15 +166,13 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     handle(request: IncomingMessage, response: ServerResponse): void {
       response.once('finish', () => answered(response.statusCode))
       serve(request, response).catch((error: unknown) => {
-        log.error({ err: error }, 'a preview request failed')
-        sendError(request, response, internalError)
+        sendError(request, response, failureOf(error, 'a preview request failed'))
       })
     },
     upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
       socket.on('error', () => socket.destroy())
       carry(request, socket, head).catch((error: unknown) => {
-        log.error({ err: error }, 'a preview socket failed')
-        sendUpgradeError(socket, internalError)
+        sendUpgradeError(socket, failureOf(error, 'a preview socket failed'))
       })
     },
     async forward({ request, response, target, path }: PortRequest): Promise<void> {

@@ -232,6 +232,17 @@ test('preview wake: a refused wake is answered with the status of its error, and
   assert.deepEqual(errors, [])
 })
 
+test('preview error: while the database is away a preview is unavailable, and that is no fault of the server', async (t) => {
+  const { previews } = preview.world.sandboxes
+  restoring(t, previews, 'resolve')
+  previews.resolve = () => Promise.reject(new ServiceError('unavailable', 'the database does not answer'))
+  const json = await preview.ask('/')
+  assert.deepEqual([json.status, json.body.code, json.headers['retry-after']], [503, 'unavailable', '1'])
+  assert.equal(await preview.refusedWebSocket('/', hostOf(preview.id, preview.port)), 503)
+  const errors = preview.world.logs.filter(({ level }) => level === 'error')
+  assert.deepEqual(errors, [])
+})
+
 test('preview error: a client that sends all of a large body before it reads gets the refusal', async () => {
   const bytes = 32 * 1024 * 1024
   const socket = connect({ port: preview.world.port, host: '127.0.0.1', allowHalfOpen: true })
