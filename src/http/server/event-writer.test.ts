@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { Writable } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
+import { MessageChannel } from 'node:worker_threads'
 import { test, type TestContext } from 'node:test'
 import type { StreamEvent } from '../../session/index.ts'
 import { sendBatches, sessionEncoding } from './event-writer.ts'
@@ -29,7 +31,7 @@ const large: StreamEvent = {
   data: { type: 'assistant', text: 'x'.repeat(300_000) },
 }
 
-async function* once(event: StreamEvent): AsyncGenerator<readonly StreamEvent[]> {
+async function* streamOf(event: StreamEvent): AsyncGenerator<readonly StreamEvent[]> {
   yield [event]
 }
 
@@ -39,7 +41,7 @@ async function sending(t: TestContext) {
   const client = new Client()
   let end: string | undefined
   const options = { gone: new AbortController().signal, stallMs: 60_000 }
-  void sendBatches(once(large), sessionEncoding, client, options).then((how) => (end = how))
+  void sendBatches(streamOf(large), sessionEncoding, client, options).then((how) => (end = how))
   await turn()
   client.take(Infinity)
   await turn()
@@ -84,7 +86,10 @@ test('large events of many fast clients let others come between their parts, and
           taken()
         },
       })
-      await sendBatches(once(large), sessionEncoding, client, { gone: new AbortController().signal, stallMs: 60_000 })
+      await sendBatches(streamOf(large), sessionEncoding, client, {
+        gone: new AbortController().signal,
+        stallMs: 60_000,
+      })
     }),
   )
   sent.abort()
@@ -112,4 +117,30 @@ test('a client that takes nothing is given up, also in the middle of an event', 
 test('a draft is an event without a number, between those that have one', () => {
   const draft = sessionEncoding.encode({ offset: 3, text: 'a\nb' }).toString()
   assert.equal(draft, 'data: {"type":"assistant_draft","offset":3,"text":"a\\nb"}\n\n')
+})
+
+test('a client that has taken bytes while this process stood still is not taken for stalled', async () => {
+  const client = new Client()
+  const stallMs = 500
+  const ends: string[] = []
+  const options = { gone: new AbortController().signal, stallMs }
+  void sendBatches(streamOf(large), sessionEncoding, client, options).then((how) => ends.push(how))
+  await turn()
+  client.take(Infinity)
+  await turn()
+  // Its window has opened: the kernel will say so when it is asked, which comes after the timers that are due.
+  const { port1, port2 } = new MessageChannel()
+  const told = once(port2, 'message').then(() => port1.close())
+  port2.once('message', () => client.take(Infinity))
+  port1.postMessage('')
+  const until = performance.now() + 1.2 * stallMs
+  while (performance.now() < until) continue
+  await told
+  await turn()
+  assert.deepEqual(ends, [])
+  while (ends.length === 0) {
+    client.take(Infinity)
+    await turn()
+  }
+  assert.deepEqual(ends, ['all_sent'])
 })

@@ -127,7 +127,8 @@ async function drained(response: Writable, { gone, stallMs }: Sending): Promise<
   const onGone = () => resolve('gone')
   response.once('drain', onDrain)
   gone.addEventListener('abort', onGone)
-  const timer = setTimeout(() => resolve('stalled'), stallMs)
+  // What has come while this process stood still is seen first.
+  const timer = setTimeout(() => setImmediate(() => resolve('stalled')), stallMs)
   const end = await promise
   clearTimeout(timer)
   gone.removeEventListener('abort', onGone)
