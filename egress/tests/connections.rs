@@ -185,13 +185,17 @@ fn names_are_answered_by_the_rules() {
         let empty = egress.resolve("good.test", kind);
         assert_eq!((empty.code, empty.answers), (0, 0), "{kind}");
     }
-    assert_eq!(egress.resolver.asked("good.test"), 1);
+    // On a busy machine it is asked again when its answer is late.
+    let asked = egress.resolver.asked("good.test");
+    assert!(asked >= 1);
+    egress.resolve("good.test", 1);
+    assert_eq!(egress.resolver.asked("good.test"), asked, "the answer is kept");
     for name in ["bad.test", "a.good.test", "localhost", "good.test.localhost", "1.0.0.127.in-addr.arpa"] {
         assert_eq!(egress.resolve(name, 1).code, 3, "{name}");
         assert_eq!(egress.resolver.asked(name), 0);
     }
     assert_eq!(egress.resolve("none.invalid", 1).code, 3);
-    assert_eq!(egress.resolver.asked("none.invalid"), 1);
+    assert!(egress.resolver.asked("none.invalid") >= 1);
     assert_eq!(egress.resolve("gateway.atoll.internal", 1).last, [10, 200, 0, 1]);
     assert_eq!(egress.resolve("good.test", 255).code, 5);
     let entry = egress.report(|report| report["protocol"] == "dns");
@@ -222,14 +226,20 @@ fn names_that_nobody_knows_are_bounded() {
 #[test]
 fn connections_of_one_sandbox_are_bounded() {
     let mut egress =
-        Egress::start(json!({ "limits": { "connections_per_sandbox_max": 3, "entries_per_second_max": 2 } }));
+        Egress::start(json!({ "limits": { "connections_per_sandbox_max": 3, "entries_per_second_max": 0 } }));
     egress.put("one", "127.0.0.1", list(json!([{ "id": "good", "host": "good.test" }])));
     let open: Vec<TcpStream> = (0..3).map(|_| egress.connect("good.test:9").unwrap()).collect();
     for _ in 0..5 {
         assert_eq!(read_rest(&mut egress.dial()), b"");
     }
-    let dropped = egress.report(|report| report["op"] == "entries_dropped");
-    assert_eq!((&dropped["sandbox"], &dropped["count"]), (&json!("one"), &json!(3)));
+    // It says so once a second, in one report or in several.
+    let mut count = 0;
+    while count < 5 {
+        let dropped = egress.report(|report| report["op"] == "entries_dropped");
+        assert_eq!(dropped["sandbox"], "one");
+        count += dropped["count"].as_u64().unwrap();
+    }
+    assert_eq!(count, 5);
     drop(open);
 }
 

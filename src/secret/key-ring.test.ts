@@ -64,7 +64,8 @@ test('key ring: a text opens for its owner and purpose alone', async () => {
     { ...owner, purpose: 'secret ss-1 OTHER' },
   ])
     await refuses(ring.open(sealed, options), 'unavailable', /damaged, or was moved/)
-  await refuses(ring.open(`${sealed.slice(0, -2)}AA`, owner), 'unavailable')
+  const end = sealed.endsWith('AA') ? 'BB' : 'AA'
+  await refuses(ring.open(`${sealed.slice(0, -2)}${end}`, owner), 'unavailable')
   for (const text of ['', 'x', '.', 'v1.x']) await refuses(ring.open(text, owner), 'unavailable')
 })
 

@@ -194,7 +194,12 @@ test('rewind: of two at once one wins, and the other is told', async () => {
   const session = await turns(service, 'a', 'b')
   const [a] = await users(session.id)
   const request = { userId: 'u1', to: { messageId: a!.id }, what: 'all' } as const
-  const both = await Promise.allSettled([1, 2].map(() => service.rewinds.rewind(orgId, session.id, request)))
+  const isRefused = Promise.withResolvers<void>()
+  // The one that wins is at its checkpoint of the present until the other has been told.
+  world.sandboxes.beforeCheckpoint = () => isRefused.promise
+  const calls = [1, 2].map(() => service.rewinds.rewind(orgId, session.id, request))
+  for (const call of calls) call.catch(() => isRefused.resolve())
+  const both = await Promise.allSettled(calls)
   assert.deepEqual(both.map(({ status }) => status).toSorted(), ['fulfilled', 'rejected'])
   const lost = both.find((one) => one.status === 'rejected') as PromiseRejectedResult
   assert.ok(refused('conflict')(lost.reason))

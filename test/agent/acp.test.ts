@@ -153,6 +153,8 @@ for (const fault of ['leaves-commands', 'ignores-cancel']) {
       agent.send({ type: 'interrupt' })
       assert.equal((await agent.event('result', undefined, from)).subtype, 'interrupted')
       while (sleeping('62').length > 0) await sleep(20)
+      // The background shell may still be on its way to it.
+      while (sleeping('61').length === 0) await sleep(20)
       assert.equal(sleeping('61').length, 1)
       assert.equal(result(await agent.turn('msg_3', 'hello')).result, 'You said hello.')
       for (const pid of sleeping('61')) process.kill(pid, 'SIGKILL')

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { processTree } from '../../src/agent/process-groups.ts'
 import type { AgentEvent, AgentEventOf } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
+import { textOf } from '../../src/agent/proc.ts'
 import { assertStrangersRefused, commandThatAsks, filesWith, keyNames } from './listening.ts'
 import { processes, token, World } from './world.ts'
 
@@ -205,7 +206,7 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
       const written = JSON.stringify(agent.events) + agent.stderr
       assert.ok(!written.includes(token))
       assert.deepEqual(filesWith(world.folder, token), [], 'the token is on the disk')
-      const environments = processTree(agent.pid).map((pid) => readFileSync(`/proc/${pid}/environ`, 'utf8'))
+      const environments = processTree(agent.pid).map((pid) => textOf(`/proc/${pid}/environ`))
       assert.ok(!environments.join().includes(token), 'the token is in an environment')
       if (credential !== undefined) {
         assert.doesNotMatch(JSON.stringify(agent.events) + agent.stderr, new RegExp(credential))

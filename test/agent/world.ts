@@ -113,12 +113,21 @@ export class World implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const pid of processes(`http.server\0${this.pagePort}`)) process.kill(pid, 'SIGKILL')
+    for (const pid of processes(`http.server\0${this.pagePort}`)) killed(pid)
     await this.gateway.close()
     // A harness's own program outlives the agent for a moment, and writes home.
     for (let tries = 0; tries < goodbyeTries && isAnyoneIn(this.folder); tries += 1) await sleep(20)
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
     rmSync(`/tmp/demo-server-${this.pagePort}.log`, { force: true })
+  }
+}
+
+/** It may have ended meanwhile. */
+function killed(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
   }
 }
 

@@ -81,7 +81,9 @@ test('exec: a command in the background has its result read later', async () => 
   const running = (await api.get(path(`/${execId}/result?wait=0`))).body
   assert.deepEqual([running.running, running.exitCode], [true, undefined])
   writeFileSync(flag, '')
-  const ended = (await api.get(path(`/${execId}/result`))).body
+  let ended
+  do ended = (await api.get(path(`/${execId}/result`))).body
+  while (ended.running)
   assert.deepEqual(ended, { running: false, exitCode: 0, stdout: 'done\n', stderr: '' })
   assert.equal((await api.get(path('/es-unknown00000/result'))).status, 404)
   assert.equal((await api.get(path(`/${execId}/result?wait=x`))).status, 400)

@@ -12,6 +12,7 @@ import { ids } from '../../src/protocol/http/examples.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { makeOrganisation } from '../support/sandbox-service.ts'
 import { operatorKey, useWorld } from '../support/world.ts'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 
 const report: HostReport = {
   ...{ kernel: '6.1', runtime: 'fake', startedAt: new Date(), checkedAt: new Date(), checks: [] },
@@ -188,7 +189,10 @@ const makers: Record<string, (made: Made, operation: Operation) => Promise<void>
   },
   async execId(made, { id }) {
     if (id === 'getCommandResult') {
-      made.ids.set(ids.exec, (await made.post(`${sandbox}/exec/run-async`, { cmd: 'true' })).execId)
+      const { execId } = await made.post(`${sandbox}/exec/run-async`, { cmd: 'true' })
+      made.ids.set(ids.exec, execId)
+      const result = made.real(`${sandbox}/exec/${execId}/result`)
+      await eventually(async () => !(await made.api.get(result)).body.running)
       return
     }
     made.ids.set(ids.exec, (await made.post(`${sandbox}/exec`, { cmd: 'cat' })).sessionID)

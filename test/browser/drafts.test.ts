@@ -19,9 +19,12 @@ after(() => model[Symbol.asyncDispose]())
 test('dashboard: an answer is seen as it is written, in each tab, and then once', async () => {
   const { id } = await createSession(server, 'Tell me about coral reefs')
   await using visitor = await Visitor.of(browser, server)
-  const page = await visitor.signIn(`/sessions/${id}`)
+  const page = await visitor.signIn('/sessions')
+  const followed = page.waitForResponse((response) => /\/events\?.*drafts/.test(response.url()))
+  await page.goto(`${server.url}/sessions/${id}`)
   const draft = page.getByLabel('The answer as it is written')
   await page.getByText('Tell me about coral reefs').first().waitFor()
+  await followed
   // Whoever follows when the agent begins is told from the beginning.
   await readEvents(server, id, ({ data }) => data.type === 'configured')
   model.writeOn()

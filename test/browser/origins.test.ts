@@ -121,6 +121,8 @@ test('origins: the page of a preview does nothing by the session of the browser,
   const statuses: (readonly [method: string, status: number, sent: boolean])[] = []
   context.on('requestfinished', (request) => {
     void (async () => {
+      // Those of the page of the server may still be on their way.
+      if (request.frame().page() !== evil) return
       const answer = await request.response()
       if (request.url().startsWith(`${api}/api/`) && answer !== null)
         statuses.push([request.method(), answer.status(), (await request.allHeaders())['cookie'] !== undefined])

@@ -42,9 +42,12 @@ const runFile = promisify(execFile)
 /** Kept in the metadata, as short files are. */
 const small = Buffer.alloc(2000)
 const fillStepBytesMax = 1024 ** 3
+const fillRoundsMax = 20
 const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
 const draftWaitMs = 30_000
+/** What a driver starts for a moment, whatever it is asked for: a look at lxcfs, a flush, sharing, a balance, a reserve. */
+const backgroundProgram = /^process (?:\S*\/)?(?:head --bytes|btrfs (?:filesystem|balance)|atoll-hostd perform) /
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
 const livenessTimes = {
   intervalMs: 1_000,
@@ -129,8 +132,10 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       await eventually(
         async () => {
           lines = await traceOf(names)
-          // A program that looks at lxcfs now and then bears the name of hostd until it has started.
-          const isOnItsWay = new Set(lines).size < lines.length || lines.some((line) => line.endsWith('.json.new'))
+          // A program that the driver starts bears the name of hostd until it runs, and in the background it starts some for a moment.
+          const isOnItsWay =
+            new Set(lines).size < lines.length ||
+            lines.some((line) => line.endsWith('.json.new') || backgroundProgram.test(line))
           return !isOnItsWay && (await haveOwners(names, lines))
         },
         { timeoutMs: draftWaitMs },
@@ -184,12 +189,22 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       await mkdir(folder)
       // More metadata than the chunk of a new file system holds, or data would take the room of the next one for good.
       for (let file = 0; file < 8000; file += 1) writeFileSync(`${folder}/small-${file}`, small)
-      for (let bytes = fillStepBytesMax, count = 0; bytes >= fillStepBytesMin; count += 1) {
-        const filled = await runFile('fallocate', ['--length', String(bytes), `${folder}/${count}`]).catch(
-          () => undefined,
-        )
-        if (filled === undefined) bytes /= 2
+      let fillers = 0
+      const fill = async () => {
+        const earlier = fillers
+        for (let bytes = fillStepBytesMax; bytes >= fillStepBytesMin;) {
+          try {
+            await runFile('fallocate', ['--length', String(bytes), `${folder}/${fillers}`])
+            fillers += 1
+          } catch {
+            bytes /= 2
+          }
+        }
+        return fillers > earlier
       }
+      // While much is on its way to the disk, the file system refuses more than it has to, and what the driver removes in the
+      // background gives room.
+      for (let round = 0; (await fill()) && round < fillRoundsMax; round += 1) await settled()
       return async () => {
         await rm(folder, { recursive: true })
         // What was removed holds room until it is gone, and metadata is short of it longest.
@@ -221,14 +236,14 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     hostSocket: () => hostSocket,
     startVictim: async (known) => {
       const child = fork(new URL('driver-victim.ts', import.meta.url), [JSON.stringify({ ...options, ...known })])
-      const ended = once(child, 'exit').then(([code]) => assert.fail(`the victim has ended with ${code}`))
+      const gone = once(child, 'exit')
+      const ended = gone.then(([code]) => assert.fail(`the victim has ended with ${code}`))
       await Promise.race([once(child, 'message'), ended])
       ended.catch(() => {})
       return {
         kill: async () => {
-          const killed = once(child, 'exit')
           child.kill('SIGKILL')
-          await killed
+          await gone
         },
       }
     },

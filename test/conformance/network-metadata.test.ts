@@ -85,9 +85,10 @@ test('metadata: the connections of one sandbox are bounded, those at once and th
   await world.open()
   await using service = await serve(world)
   const [greedy, other] = [await world.sandbox(1), await world.sandbox(2)]
-  const [held, made] = (
+  const [held, made, seconds] = (
     await greedy.python(`
-import socket
+import socket, time
+began = time.monotonic()
 held = []
 try:
     while len(held) < 200: held.append(socket.create_connection(("${metadataAddress}", 80), 1))
@@ -100,12 +101,14 @@ try:
         socket.create_connection(("${metadataAddress}", 80), 0.05).close()
         made += 1
 except OSError: pass
-print(made)`)
+print(made)
+print(time.monotonic() - began)`)
   )
     .split('\n')
     .map(Number)
   assert.ok(held !== undefined && held >= 60 && held <= 64, `${held} at once`)
-  assert.ok(made !== undefined && made <= 40, `${made} more in no time`)
+  // Ten come back in each second.
+  assert.ok(made !== undefined && made <= 10 * Math.ceil(seconds ?? 0) + 5, `${made} more in ${seconds} s`)
   assert.equal(await connects(other, metadataAddress, 80), true)
   assert.equal(service.peers.at(-1), world.subnet.address(2))
 })

@@ -62,7 +62,7 @@ def tcp():
         return c.makefile().readline().strip() or "ended"
 def udp():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(2)
+        s.settimeout(30)
         s.connect(("${outside.address}", ${port}))
         s.send(b"x")
         return s.recv(64).decode().strip()

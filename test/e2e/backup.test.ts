@@ -1,8 +1,5 @@
 import assert from 'node:assert/strict'
-
 import { execFile } from 'node:child_process'
-import { once } from 'node:events'
-import { watch } from 'node:fs'
 import {
   chmod,
   chown,
@@ -20,6 +17,7 @@ import {
 import { basename, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { BackupFolder } from '../../src/server/backup/folder.ts'
 import { formatNumber, type Manifest, manifestText } from '../../src/server/backup/manifest.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
@@ -125,12 +123,14 @@ describe('backup', () => {
     await sh(server, running, 'head -c 60000000 /dev/urandom > /root/large')
     const manifest = await readFile(`${dir}/manifest.json`, 'utf8')
     const files = (await readdir(dir, { recursive: true })).toSorted()
-    const program = startProgram(server, 'backup', [dir])
-    for await (const { filename } of watchOf(`${dir}/streams`)) if (filename !== null) break
+    await using held = await heldSends(root)
+    const program = startProgram(server, 'backup', [dir], held.target(server))
+    await held.begun()
     program.child.kill('SIGSTOP')
     const second = await runBackup(server, `${root}/other`)
     program.child.kill('SIGKILL')
     await program.ended
+    await held.end()
     assert.deepEqual([second.status, second.output], [2, 'backup: another backup is under way\n'])
     assert.equal(await readFile(`${dir}/manifest.json`, 'utf8'), manifest)
     const { poolDir } = new HostNames(server.dataDir)
@@ -246,8 +246,9 @@ describe('backup', () => {
   test('backup: the end of the server ends it, the one before is whole, and the next start leaves no snapshot of it', async () => {
     await sh(server, running, 'head -c 60000000 /dev/urandom > /root/large')
     const files = (await readdir(dir, { recursive: true })).toSorted()
-    const program = startProgram(server, 'backup', [dir])
-    for await (const { filename } of watchOf(`${dir}/streams`)) if (filename !== null) break
+    await using held = await heldSends(root)
+    const program = startProgram(server, 'backup', [dir], held.target(server))
+    await held.begun()
     program.child.kill('SIGSTOP')
     await server.kill()
     await server.restart()
@@ -309,18 +310,34 @@ async function subvolumesIn(folder: string): Promise<string[]> {
   return Object.keys(manifest.subvolumes)
 }
 
-function watchOf(folder: string): AsyncIterable<{ filename: string | null }> {
-  const watcher = watch(folder)
-  return {
-    async *[Symbol.asyncIterator]() {
+/** Sends of subvolumes that do not end: each stands still in the middle. */
+async function heldSends(root: string) {
+  const folder = await mkdtemp(`${root}/held-`)
+  const marks = `${folder}/sleepers`
+  const { stdout } = await run('sh', ['-c', 'command -v btrfs'])
+  const btrfs = stdout.trim()
+  const hold = `sh -c 'echo $$ >>${marks}; exec sleep 600 >/dev/null 2>&1'`
+  const script = `#!/bin/sh\n[ "$1" = send ] || exec ${btrfs} "$@"\n${btrfs} "$@" | { head -c 65536; ${hold}; }\n`
+  await writeFile(`${folder}/btrfs`, script, { mode: 0o755 })
+  const sleepers = async () => (await readFile(marks, 'utf8').catch(() => '')).split('\n').filter(Boolean).map(Number)
+  const end = async () => {
+    for (const pid of await sleepers()) {
       try {
-        for (;;) {
-          const [, filename] = (await once(watcher, 'change')) as [string, string | null]
-          yield { filename }
-        }
-      } finally {
-        watcher.close()
+        process.kill(pid, 'SIGKILL')
+      } catch (error) {
+        // It has ended with its group.
+        assert.equal((error as NodeJS.ErrnoException).code, 'ESRCH')
       }
-    },
+    }
+    await rm(marks, { force: true })
+  }
+  return {
+    target: ({ dataDir, subnet }: AtollServer): Target => ({
+      ...{ dataDir, subnet },
+      env: { PATH: `${folder}:${process.env['PATH']}` },
+    }),
+    begun: () => eventually(async () => (await sleepers()).length > 0),
+    end,
+    [Symbol.asyncDispose]: end,
   }
 }

@@ -93,7 +93,8 @@ for (const { fails, counts } of [
     await sh(server, id, 'sync')
 
     await disk.fail(fails)
-    const write = 'dd if=/dev/zero of=/root/lost bs=1M count=1 conv=fsync 2>&1 | grep -c "Input/output error"; sync'
+    const write =
+      'dd if=/dev/zero of=/root/lost bs=1M count=1 conv=fsync 2>&1 | grep -cE "Input/output error|Read-only file system"; sync'
     // The call itself may be refused before its answer.
     const told = sh(server, id, write).catch((error: unknown) => String(error))
     await eventually(async () => (await metric(server, 'atoll_disk_state{state="failing"}')) === 1)

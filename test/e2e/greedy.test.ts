@@ -9,7 +9,10 @@ import { askPreview } from './preview.ts'
 import { AtollServer } from './server.ts'
 import { operatorKey, Tenant } from './tenant.ts'
 
-const server = await AtollServer.startForFile({ env: { ATOLL_OPERATOR_KEY: operatorKey } })
+const server = await AtollServer.startForFile({
+  // Its starts wait for each other on a small machine, and none for so long that it is an error.
+  env: { ATOLL_OPERATOR_KEY: operatorKey, ATOLL_LIMITS: JSON.stringify({ sandbox: { startWaitMs: 600_000 } }) },
+})
 const callsOfEach = 20
 
 test('tenants: beside an organisation that is greedy on every axis another is refused nothing, and loses nothing', async () => {

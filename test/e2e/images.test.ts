@@ -234,7 +234,7 @@ test('a killed server goes on with a build in the background after the steps tha
     steps: [
       run('cat /proc/sys/kernel/random/uuid > /first'),
       { type: 'add_file', args: { path: '/kept', content: Buffer.from('content').toString('base64') } },
-      run('echo before', 'sleep 8', 'cat /kept /first > /both', 'echo after'),
+      run('echo before', 'sleep 30', 'cat /kept /first > /both', 'echo after'),
     ],
   }
   void api('POST', '/snapshots', { name: 'waits', image: { steps: [run('sleep 600')] } }).catch(() => undefined)
@@ -302,7 +302,7 @@ test('an image that the operator has defined is built when it is first named, al
     const refused = await server.refusal({ ATOLL_IMAGE_DEFINITIONS: folder })
     assert.match(refused.words, /tools\.json: there is another definition of tools/)
     await rm(`${folder}/tools.json`)
-    await writeFile(`${folder}/tools.Dockerfile`, 'FROM base\nENV COLOUR=blue\nRUN echo tools > /opt/tools && sleep 2')
+    await writeFile(`${folder}/tools.Dockerfile`, 'FROM base\nENV COLOUR=blue\nRUN echo tools > /opt/tools && sleep 15')
     await writeFile(`${folder}/more.Dockerfile`, 'FROM tools\nRUN cat /opt/tools > /opt/more')
     await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })
     const given = assert.rejects(Sandbox.create({ ...connection, template: 'more' }))

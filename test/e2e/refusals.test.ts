@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
-import { heldOnHost, holdsAgain } from './sandbox-insides.ts'
+import { heldAtRest, holdsAgain } from './sandbox-insides.ts'
 import { type Checkpoint, settledCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
@@ -75,7 +75,7 @@ test('memory: more than memoryMB is not started, and a hibernated sandbox with m
 test('patch: one that fails leaves nothing of its sandbox', async () => {
   const id = await create()
   const { id: cp } = await checkpoint(id, 'base')
-  const held = await heldOnHost(server.dataDir)
+  const held = await heldAtRest(server.dataDir)
   await server.json('POST', `/api/sandboxes/checkpoints/${cp}/patches`, { script: 'sleep 1000 & echo no >&2; exit 3' })
   const start = await api.post(`/api/sandboxes/from-checkpoint/${cp}`, {})
   assert.deepEqual(
@@ -89,7 +89,7 @@ test('patch: one that fails leaves nothing of its sandbox', async () => {
 
 test('checkpoint: one that is deleted while it starts sandboxes: each runs or was not found, and none is left behind', async () => {
   const id = await create()
-  const held = await heldOnHost(server.dataDir)
+  const held = await heldAtRest(server.dataDir)
   const { id: cp } = await checkpoint(id, 'base')
   const starting = api.post(`/api/sandboxes/from-checkpoint/${cp}`, { count: 12 })
   // Beside the source one runs: others are on their way, and the last have not begun.
@@ -110,7 +110,7 @@ test('checkpoint: one that is deleted while it starts sandboxes: each runs or wa
 test('delete: in the middle of any operation it leaves nothing, and no answer is an internal error', async () => {
   const source = await create()
   const { id: cp } = await checkpoint(source, 'base')
-  const held = await heldOnHost(server.dataDir)
+  const held = await heldAtRest(server.dataDir)
   const steps: Record<string, (id: string) => Promise<ApiAnswer>> = {
     checkpoint: (id) => api.post(`/api/sandboxes/${id}/checkpoints`, { name: 'x' }),
     hibernate: (id) => api.post(`/api/sandboxes/${id}/hibernate`, {}),

@@ -29,8 +29,12 @@ interface Call {
 
 /** The answer is kept. */
 const answering = { event: 'insert or update on idempotency_keys', when: 'new.status_code is not null' }
-/** A boot has come to its end. */
-const started = { event: 'update on sandboxes', when: `old.status = 'creating' and new.status = 'running'` }
+/** The boot of the sandbox with this timeout has come to its end; others may start in the background. */
+const timeoutOfHeld = 1003
+const started = {
+  event: 'update on sandboxes',
+  when: `old.status = 'creating' and new.status = 'running' and new.timeout_seconds = ${timeoutOfHeld}`,
+}
 
 type Json = Record<string, unknown>
 
@@ -172,11 +176,11 @@ test('idempotency: a request whose server is killed between the effect and the a
 })
 
 test('idempotency: a sandbox whose server is killed while it starts is started by the repeat, and only one exists', async () => {
-  const call: Call = { path: '/api/sandboxes', body: { timeout: 1003 }, count: async () => 1 }
+  const call: Call = { path: '/api/sandboxes', body: { timeout: timeoutOfHeld }, count: async () => 1 }
   await killedAt(started, [call], ['midway'])
   const { status, body } = await send(call, 'midway')
   assert.deepEqual([status, body['status']], [201, 'running'])
-  const found = (await get('/api/sandboxes')).filter((sandbox) => sandbox['timeout'] === 1003)
+  const found = (await get('/api/sandboxes')).filter((sandbox) => sandbox['timeout'] === timeoutOfHeld)
   assert.deepEqual(
     found.map((sandbox) => [sandbox['sandboxID'], sandbox['status']]),
     [[body['sandboxID'], 'running']],

@@ -2,6 +2,8 @@ import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AtollServer } from './server.ts'
 
+const shSeconds = 600
+
 export interface Checkpoint {
   id: string
   name: string
@@ -14,7 +16,9 @@ export interface Checkpoint {
 /** Runs a line of shell in a sandbox and returns what it prints. */
 export async function sh(server: AtollServer, sandboxId: string, script: string): Promise<string> {
   const path = `/api/sandboxes/${sandboxId}/exec/run`
-  const run = (await server.json('POST', path, { cmd: 'bash', args: ['-c', script] })) as { stdout: string }
+  const body = { cmd: 'bash', args: ['-c', script], timeout: shSeconds }
+  const run = (await server.json('POST', path, body)) as { stdout: string; timedOut?: boolean }
+  assert.notEqual(run.timedOut, true, `it took too long: ${script}`)
   return run.stdout.trim()
 }
 

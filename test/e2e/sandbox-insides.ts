@@ -64,18 +64,25 @@ export async function tokenInMemory(sandboxId: string, hash: string): Promise<st
   throw new Error('no process holds the token')
 }
 
+/** What grep names for these words. It says 1 when it finds nothing, and 2 when a file goes while it looks. */
+export async function filesWith(...words: string[]): Promise<string> {
+  try {
+    return (await run('grep', ['-rlaF', ...words])).stdout
+  } catch (error) {
+    const { code, stdout = '', stderr = '' } = error as { code?: unknown; stdout?: string; stderr?: string }
+    const complaints = stderr.split('\n').filter((line) => line !== '' && !line.endsWith('No such file or directory'))
+    if (code === 1 || (code === 2 && stderr !== '' && complaints.length === 0)) return stdout
+    throw error
+  }
+}
+
 /** Those of the texts that any file of any sandbox, layer or saved memory of this server holds. */
 export async function heldOnDisk(dataDir: string, texts: string[]): Promise<string[]> {
   const { poolDir } = new HostNames(dataDir)
   const held: string[] = []
   for (const text of texts) {
     for (const form of formsOf(text)) {
-      // grep says 1 when it finds nothing.
-      const files = await run('grep', ['-rlaF', '-e', form, poolDir]).catch((error: { code?: unknown }) => {
-        if (error.code !== 1) throw error
-        return { stdout: '' }
-      })
-      if (files.stdout !== '') held.push(text)
+      if ((await filesWith('-e', form, poolDir)) !== '') held.push(text)
     }
   }
   return [...new Set(held)]
@@ -101,6 +108,17 @@ export async function heldOnHost(dataDir: string): Promise<string[]> {
     ...groups.map((pid) => `process ${pid}`),
     ...entries.flat(),
   ].toSorted()
+}
+
+/** The same at rest: once links of sandboxes that are gone have gone too. */
+export async function heldAtRest(dataDir: string): Promise<string[]> {
+  const { sandboxesDir } = new HostNames(dataDir)
+  return await eventually(async () => {
+    const held = await heldOnHost(dataDir)
+    const links = held.filter((line) => line.startsWith('link '))
+    assert.equal(links.length, (await readdir(sandboxesDir)).length)
+    return held
+  })
 }
 
 /** Waits until the host holds this again: links of sandboxes that are gone go in the background. */

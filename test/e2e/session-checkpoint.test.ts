@@ -89,7 +89,9 @@ test('fork: a server killed while it forks leaves no checkpoint to the next one'
     .catch(() => undefined)
   while ((await list()).length === 0) await sleep(1)
   await server.kill()
-  assert.equal(await forking, undefined)
+  const answer = await forking
+  // It may have been answered just before.
+  assert.ok(answer === undefined || answer.status === 201, String(answer?.status))
   await server.restart()
   while ((await list()).length > 0) await sleep(20)
   const { data } = (await server.json('GET', '/v1/sessions')) as { data: Session[] }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
+import { eventually } from '../../src/lib/testing/eventually.ts'
 import { answerWith, fakeAnthropic } from '../agent/fake-anthropic.ts'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { sh } from './sandbox-calls.ts'
@@ -54,7 +55,7 @@ test('session: cached tokens cost their rates, and no tool that is billed apart 
     totalCostUsd: 0.037_875,
   }
   assert.equal(calls, 1)
-  assert.deepEqual((await getSession(server, session.id)).usage, oneCall)
+  await eventually(async () => assert.deepEqual((await getSession(server, session.id)).usage, oneCall))
   assert.deepEqual(result?.['usage'], {
     input_tokens: 102_100,
     cache_read_input_tokens: 100_000,

@@ -139,7 +139,9 @@ test('interrupt: one in the middle of a tool call ends the turn, its command wit
   const rest = await readEvents(server, created.id, isTurnComplete, lastId(begun))
   assert.deepEqual(ends(rest), ['interrupted', 'turn_complete'])
   assert.deepEqual(errors(rest), [])
-  assert.equal(await sh(server, created.sandboxId, 'pgrep -xf "sleep 61.25" | wc -l'), '0')
+  // An agent that was too late is killed, and then the next one ends its command.
+  const gone = 'while pgrep -xf "sleep 61.25" >/dev/null; do sleep 0.05; done; echo gone'
+  assert.equal(await sh(server, created.sandboxId, gone), 'gone')
   const next = await sendAndRead(server, created.id, 'run: echo still here', rest)
   assert.deepEqual(ends(next), ['success', 'turn_complete'])
   assert.match(JSON.stringify(next), /still here/)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Sandbox } from '@opencomputer/sdk/node'
-import { heldOnHost, holdsAgain } from './sandbox-insides.ts'
+import { heldAtRest, holdsAgain } from './sandbox-insides.ts'
 import { AtollServer } from './server.ts'
 
 // Who runs commands and owns files: root, the user of a sandbox, or the one that a call names.
@@ -143,7 +143,7 @@ test('a call names another user by name or id, and no program gives it the right
 test('an unknown user is refused at once with those that there are, and leaves nothing; one that is lost by the command that needs it', async () => {
   assert.deepEqual(await refused('', { user: 'a b' }), [400, 'invalid_request', 'user'])
   assert.deepEqual(await refused('', { user: -1 }), [400, 'invalid_request', 'user'])
-  const held = await heldOnHost(server.dataDir)
+  const held = await heldAtRest(server.dataDir)
   const stopped = await server.json('GET', '/api/sandboxes?status=stopped')
   for (const user of ['nobody-here', 'sandbox:nobody-here']) {
     const answer = await refusal('', { user })

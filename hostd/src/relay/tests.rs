@@ -3,9 +3,11 @@ use super::*;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::io::AsRawFd;
+use std::sync::mpsc;
 use std::time::Instant;
 use sys::channel::send_with_socket;
 use sys::socket::set_option;
+use sys::EBUSY;
 
 const SO_SNDBUF: i32 = 7;
 const SO_LINGER: i32 = 13;
@@ -43,15 +45,18 @@ fn relayed(relays: &Arc<Relays>) -> (UnixStream, UnixStream) {
     let (server, of_server) = UnixStream::pair().expect("makes a pair");
     let (guest, of_guest) = UnixStream::pair().expect("makes a pair");
     let relays = Arc::clone(relays);
+    let (registered, is_registered) = mpsc::channel();
     thread::spawn(move || {
         let of_server = Arc::new(of_server);
         let entry = relays.register(Path::new("/guest"), &of_server).expect("has room");
+        registered.send(()).expect("is awaited");
         let of_guest = entry.connected(of_guest);
         of_server.set_nonblocking(true).expect("is set");
         of_guest.set_nonblocking(true).expect("is set");
         exchange(&of_server, &of_guest);
         let _ = of_server.shutdown(Shutdown::Both);
     });
+    is_registered.recv().expect("is registered");
     (server, guest)
 }
 
@@ -152,7 +157,8 @@ fn a_cut_ends_the_connections_to_one_guest_whatever_they_carry() {
     answer_with(&mut guest, source);
     read_what_there_is(&mut held_up);
     let other = relays.register(Path::new("/other"), &Arc::new(UnixStream::pair().expect("makes a pair").0));
-    assert_eq!(relays.cut(Path::new("/guest")), 0);
+    // On a busy machine their threads may not have ended when the first cut gives up.
+    while relays.cut(Path::new("/guest")) == EBUSY {}
     assert_eq!(relays.paths(), [Path::new("/other")]);
     drop(other);
     assert_eq!(relays.cut(Path::new("/other")), 0);

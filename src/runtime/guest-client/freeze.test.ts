@@ -14,6 +14,7 @@ import { configureGuest, createGuest, guestConnections } from './index.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
 import { GuestProcess } from './testing/guest-process.ts'
 import { eventually } from '../../lib/testing/eventually.ts'
+import { ServiceError } from '../../errors.ts'
 
 /** What a busy machine takes until all clients have paused. */
 const patientMs = 60_000
@@ -23,6 +24,7 @@ class Freezer {
   readonly #machine: GuestProcess
   readonly #open = new Set<Duplex>()
   #thaw: Promise<void> = Promise.resolve()
+  #reason: FreezeReason = 'checkpoint'
   readonly guest: Guest
   /** Connections that were asked for, those that wait for the thaw included. */
   dials = 0
@@ -31,8 +33,17 @@ class Freezer {
     this.#machine = machine
     this.guest = createGuest(async () => {
       this.dials++
-      await this.#thaw
-      const duplex = await machine.dial()
+      let duplex: Duplex | undefined
+      while (duplex === undefined) {
+        const thaw = this.#thaw
+        await thaw
+        duplex = await machine.dial()
+        if (this.#thaw === thaw) break
+        // A freeze began meanwhile and does not know this one.
+        duplex.destroy()
+        duplex = undefined
+        if (this.#reason === 'hibernate') throw new ServiceError('unavailable', 'the sandbox was put to sleep')
+      }
       duplex.on('error', () => undefined)
       this.#open.add(duplex)
       duplex.on('close', () => this.#open.delete(duplex))
@@ -51,6 +62,7 @@ class Freezer {
   async freeze(reason: FreezeReason = 'checkpoint', graceMs = patientMs, lastsMs = 10): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#thaw = promise
+    this.#reason = reason
     for (const duplex of this.#open) duplex.emit('freeze', reason)
     const until = performance.now() + graceMs
     while (this.#open.size > 0 && performance.now() < until) await sleep(2)
@@ -137,7 +149,7 @@ for (const [name, graceMs] of [
 
 test('freeze: a tail drops nothing that a paused client has not seen', async () => {
   const script = 'i=0; while [ $i -lt 300 ]; do printf %01000d $i; i=$((i+1)); sleep 0.002; done'
-  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 100_000 })
+  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 100_000, readerMs: 60_000 })
   const reading = follow(await guest.attach('tail'))
   await freezeTimes(5)
   const { bytes, exits } = await reading
@@ -191,8 +203,15 @@ test('freeze: an exit during it is reported once, after all output', async () =>
 })
 
 test('freeze: it does not count as a disconnect', async () => {
-  await guest.spawn({ id: 'left', argv: ['cat'], envs: {}, stdin: true, maxRunAfterDisconnectMs: 300 })
-  await using attachment = await guest.attach('left')
+  // On a busy machine its first client may come too late.
+  let tries = 0
+  await using attachment = await eventually(async () => {
+    const id = `left-${tries++}`
+    await guest.spawn({ id, argv: ['cat'], envs: {}, stdin: true, maxRunAfterDisconnectMs: 300 })
+    const attached = await guest.attach(id)
+    assert.ok((await guest.process(id)).running)
+    return attached
+  })
   const reading = follow(attachment)
   await freezeTimes(3, undefined, 400)
   await attachment.end()

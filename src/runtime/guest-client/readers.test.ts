@@ -113,8 +113,9 @@ test('readers: the first one is not awaited for ever', async () => {
 test('readers: one that reads nothing is let go and told so behind what it was sent, and the process goes on', async () => {
   const { argv, mark } = marking('stalled')
   await guest.spawn({ id: 'stalled', argv, envs: {}, readerMs: 60_000 })
+  const other = await guest.attach('stalled')
   await using stalled = await guest.attach('stalled', { stallMs: 200 })
-  const attentive = guest.attach('stalled').then(readAll)
+  const attentive = readAll(other)
   assert.equal((await guest.process('stalled', 60_000)).exitCode, 0)
   assert.ok(existsSync(mark))
   assert.equal((await attentive).bytes, 8 * mebibyte)
@@ -153,8 +154,9 @@ test('readers: one that sends input and never reads is held back, then let go, a
 
 test('readers: one that is let go holds nobody else, and another goes on where it had read', async () => {
   await guest.spawn({ id: 'two', argv: floodArgv, envs: {}, readerMs: 60_000 })
+  const other = await guest.attach('two')
   await using stopped = await guest.attach('two', { stallMs: 200 })
-  const reading = guest.attach('two').then(readAll)
+  const reading = readAll(other)
   let reached = 0
   await refuses(
     (async () => {
@@ -191,7 +193,7 @@ test('readers: one that reads now and then is never let go', async () => {
 
 test('readers: the output of a process that ends while its reader stands still is whole', async () => {
   await guest.spawn({ id: 'ended', argv: ['head', '-c', String(mebibyte), '/dev/zero'], envs: {}, readerMs: 60_000 })
-  const reader = await guest.attach('ended', { stallMs: 1 })
+  const reader = await guest.attach('ended', { stallMs: 10_000 })
   assert.equal((await guest.process('ended', 60_000)).exitCode, 0)
   assert.equal((await readAll(reader)).bytes, mebibyte)
 })

@@ -186,9 +186,11 @@ export const nameAttacks: Attack[] = [
   },
   {
     name: 'a tunnel through names below a wildcard is bounded',
+    // Faster than the bound refills, on a busy machine too.
     does: `
-import collections
-print(collections.Counter(dns('%060x.wild.test' % at) for at in range(3000)).most_common(3))`,
+import collections, concurrent.futures
+with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    print(collections.Counter(pool.map(lambda at: dns('%060x.wild.test' % at), range(3000))).most_common(3))`,
     ends: /refused|failure|no such name/,
     holds: (seen) => assert.ok(new Set(questions(seen)).size < 2500, 'a bound below 2500 names'),
   },

@@ -4,6 +4,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { newestBinaries } from '../../../src/postgres/binaries.ts'
 import { HostNames } from '../../../src/runtime/host-names.ts'
+import { filesWith } from '../sandbox-insides.ts'
 import type { AtollServer } from '../server.ts'
 
 const run = promisify(execFile)
@@ -14,14 +15,7 @@ export async function heldInFolder(folder: string, texts: readonly string[]): Pr
   const held: string[] = []
   for (const text of texts) {
     const forms = formsOf(text).flatMap((form) => ['-e', form])
-    // grep says 1 when it finds nothing.
-    const found = await run('grep', ['-rlaF', '--exclude=pool.img', ...forms, folder]).catch(
-      (error: { code?: unknown }) => {
-        if (error.code !== 1) throw error
-        return { stdout: '' }
-      },
-    )
-    if (found.stdout !== '') held.push(text)
+    if ((await filesWith('--exclude=pool.img', ...forms, folder)) !== '') held.push(text)
   }
   return held
 }

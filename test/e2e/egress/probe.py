@@ -38,7 +38,7 @@ def attempt(action):
 
 
 def drain(connection, idle=1.0):
-    """What comes until the other side ends, or is quiet."""
+    """What comes until the other side ends, or is quiet. One that says that it will close is waited for."""
     got = b''
     connection.settimeout(wait)
     while len(got) < 1 << 20:
@@ -51,7 +51,7 @@ def drain(connection, idle=1.0):
         if not data:
             break
         got += data
-        connection.settimeout(idle)
+        connection.settimeout(wait if b'connection: close' in got.lower() else idle)
     return got.decode('latin1') or 'closed'
 
 

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { Outside, run, type Talk } from '../../conformance/network-world.ts'
 import { eventually } from '../../../src/lib/testing/eventually.ts'
 import { addressesOfHost } from '../../support/addresses.ts'
+import { claim } from '../../support/listen.ts'
 import { TestAuthority } from './certificates.ts'
 import type { Seen, SeenRequest } from './journal.ts'
 import type { NameRecord } from './names.ts'
@@ -140,7 +141,10 @@ function placesBeside({ host }: Outside): Places {
   for (;;) {
     const second = `172.${randomInt(16, 32)}`
     if (taken.some((address) => address.startsWith(`${second}.`))) continue
-    return { second: `${network}.3`, evil: `${network}.4`, private: `${second}.${randomInt(0, 256)}.2` }
+    const address = `${second}.${randomInt(0, 256)}.2`
+    // Another world has its address in a network namespace of its own, and only a route here.
+    if (!claim(address)) continue
+    return { second: `${network}.3`, evil: `${network}.4`, private: address }
   }
 }
 
