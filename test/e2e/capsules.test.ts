@@ -7,18 +7,20 @@ import { AtollServer } from './server.ts'
 import { endSession, lastId, sendMessage, type Session } from './session-client.ts'
 
 const server = await AtollServer.startForFile({ env: { ATOLL_SESSION_CHECKPOINTS: 'turn' } })
+/** Too long to be a part of a random id. */
+const owner = 'who-shares-it'
 const isSaved = ({ data }: StreamedEvent) => data.type === 'checkpoint_created'
 
 test('capsule: a stranger reads a moment, and another person goes on from its disk without memory and secrets', async () => {
   const body = {
     prompt: 'run: echo one >page.txt; setsid sleep 4321 >/dev/null 2>&1 </dev/null &',
-    user_id: 'ada',
+    user_id: owner,
     agent_config: { envs: { PUBLIC: 'p', HIDDEN: 'h1dden-value' }, secret_envs: ['HIDDEN'] },
   }
   const session = (await server.json('POST', '/v1/sessions', body)) as Session
   const first = await readEvents(server, session.id, isSaved)
   const shared = (await server.json('POST', `/v1/sessions/${session.id}/capsules`, {
-    user_id: 'ada',
+    user_id: owner,
     scope: 'fork',
   })) as { url: string; token: string; exact: boolean; event: number }
   await sendMessage(server, session.id, 'run: echo two >page.txt')
@@ -32,7 +34,7 @@ test('capsule: a stranger reads a moment, and another person goes on from its di
   assert.equal(answer.status, 200, read)
   const { messages } = JSON.parse(read) as { messages: { content: string }[] }
   assert.equal(messages[0]?.content, body.prompt)
-  assert.ok(!read.includes('echo two') && !read.includes('ada') && !read.includes(session.sandboxId), read)
+  assert.ok(!read.includes('echo two') && !read.includes(owner) && !read.includes(session.sandboxId), read)
 
   const path = `/v1/capsules/${shared.token}/fork`
   const fork = (await server.json('POST', path, { user_id: 'bob' })) as Session

@@ -81,7 +81,8 @@ async function call(method: string, path: string, body?: object) {
   return text === '' ? undefined : JSON.parse(text)
 }
 
-const typesOf = (received: readonly Received[]) => received.map(({ type }) => type)
+/** A receiver that answers late gets a message again, under the same id. */
+const typesOf = (received: readonly Received[]) => [...new Map(received.map(({ id, type }) => [id, type])).values()]
 
 test(
   'webhooks: the class of the public SDK works unchanged, and its check takes what is sent',
@@ -108,7 +109,7 @@ test(
       return data.map(({ status }: { status: string }) => status).toString()
     }
     // An attempt is written down after its answer.
-    await eventually(async () => (await states()) === 'success,success,success')
+    await eventually(async () => (await states()).match(/success/g)?.length === 3)
     const [first] = receiver.received
     await webhooks.deliveries.redeliver(made.id, first!.id)
     await receiver.until((all) => all.filter(({ id }) => id === first!.id).length === 2)

@@ -27,6 +27,8 @@ test('events: what a caller asks for has its name, also what goes on in the back
     return started.sandbox
   })
   await eventually(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')
+  // Otherwise it would sleep again a second after its wake.
+  await service.setTimeout(orgId, sandbox.id, 300)
   await service.previews.dial({ sandbox, port: 80 }).catch(() => undefined)
   assert.deepEqual(await told(world, sandbox.id), [
     'created key request',

@@ -297,10 +297,14 @@ test('process: the number of ended ones with taken output is bounded', async () 
 test('process: output that was not taken is retained; beyond the bound none is started', async () => {
   await using other = await GuestProcess.start()
   const bytes = 8 * 1024 * 1024
+  const go = join(other.folder, 'go')
+  // All of them are there before the first has any output.
+  const script = `until [ -e ${go} ]; do sleep 0.02; done; exec head -c ${bytes} /dev/zero`
   const spawn = (id: string): Promise<ProcessInfo> =>
-    other.guest.spawn({ id, argv: ['head', '-c', String(bytes), '/dev/zero'], envs: {}, keepBytes: bytes })
+    other.guest.spawn({ id, argv: ['sh', '-c', script], envs: {}, keepBytes: bytes })
   const ids = Array.from({ length: 10 }, (_, index) => `large-${index}`)
   await Promise.all(ids.map(spawn))
+  await writeFile(go, '')
   for (const id of ids) assert.equal((await other.guest.process(id, 20_000)).exitCode, 0)
   await refuses(spawn('refused'), 'unavailable', /nobody has fetched/)
   for (const id of ids) assert.equal((await other.guest.output(id)).stdout.length, bytes)

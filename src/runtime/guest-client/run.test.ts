@@ -72,7 +72,7 @@ test('run: an abort ends the wait alone', async () => {
 test('run: repeats under the same id take part in the first, also when all come at once', async () => {
   for (let round = 0; round < 10; round++) {
     const go = join(machine.folder, `go-${round}`)
-    const { request, times } = counted(`until [ -e ${go} ]; do sleep 0.02; done; sleep 0.1; echo done`)
+    const { request, times } = counted(`until [ -e ${go} ]; do sleep 0.02; done; sleep 0.5; echo done`)
     const all = Array.from({ length: 8 }, () => guest.run(request, options))
     // One that comes after the end would be the first of another process.
     await eventually(async () => (await guestConnections(() => machine.dial())) > all.length)
