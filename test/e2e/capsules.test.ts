@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { type StreamedEvent, readEvents } from './event-stream.ts'
 import { sh } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
-import { endSession, lastId, sendMessage, type Session } from './session-client.ts'
+import { endSession, lastId, type Session } from './session-client.ts'
 
 const server = await AtollServer.startForFile({ env: { ATOLL_SESSION_CHECKPOINTS: 'turn' } })
 /** Too long to be a part of a random id. */
@@ -23,7 +23,7 @@ test('capsule: a stranger reads a moment, and another person goes on from its di
     user_id: owner,
     scope: 'fork',
   })) as { url: string; token: string; exact: boolean; event: number }
-  await sendMessage(server, session.id, 'run: echo two >page.txt')
+  await sendMessageAs(owner, session.id, 'run: echo two >page.txt')
   await readEvents(server, session.id, isSaved, lastId(first))
   assert.equal(shared.event, lastId(first))
   assert.equal(shared.exact, true)
