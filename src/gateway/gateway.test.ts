@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../errors.ts'
 import { answer, completions, GatewaySetup, hello, key, messages, responses, token } from './testing/gateway-setup.ts'
 import { eventually } from '../lib/testing/eventually.ts'
@@ -88,13 +89,25 @@ test('gateway: a token is invalid from another sandbox than its own', async () =
   assert.equal(setup.requests.length, 0)
 })
 
-test('gateway: a suspended organisation calls no model', async () => {
+test('gateway: a suspended organisation calls no model; its calls wait until it is resumed', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   setup.suspended.add('org-a')
-  const refused = await setup.post(messages, hello)
-  assert.equal(refused.status, 403)
-  assert.match(await refused.text(), /suspended/)
+  let isAnswered = false
+  const waiting = setup.post(messages, hello).finally(() => (isAnswered = true))
+  await sleep(300)
+  assert.deepEqual([isAnswered, setup.requests.length], [false, 0])
+  setup.suspended.clear()
+  assert.equal((await waiting).status, 200)
+  assert.equal(setup.requests.length, 1)
+})
+
+test('gateway: a call of a suspended organisation that has waited for long gets no answer that would end a turn', async () => {
+  await using setup = await GatewaySetup.create(answer({}), { suspendedMs: 50 })
+  setup.suspended.add('org-a')
+  await assert.rejects(setup.post(messages, hello), /fetch failed/)
   assert.equal(setup.requests.length, 0)
+  setup.suspended.clear()
+  assert.equal((await setup.post(messages, hello)).status, 200)
 })
 
 test('gateway: a body in which another parser could read another model, or no stream, is refused', async () => {

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { pipeline } from 'node:stream/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../errors.ts'
 import { FairListener } from '../lib/fair-listener.ts'
 import type { Log } from '../lib/log.ts'
@@ -23,7 +24,7 @@ export interface GatewayOptions {
   upstreams: { anthropic?: Upstream; openai?: Upstream; demo?: Upstream }
   /** The sandbox of a peer address. A token works only from the sandbox of its session. */
   sandboxAt: (peerAddress: string) => string | undefined
-  /** False for an organisation that may not call models. Default: true. */
+  /** False for an organisation that may not call models now: its requests wait. Default: true. */
   isActive?: (orgId: string) => boolean
   /** The gateway as a rule of the egress of sandboxes. Default: it is always open, and its requests are not logged. */
   egress?: {
@@ -64,6 +65,9 @@ const droppedAnswerHeaders = new Set([
 
 /** How long the head of a request may take to arrive. */
 const headersMs = 10_000
+
+/** Pause between two looks whether an organisation is still suspended. */
+const suspendedLookMs = 100
 
 /** Characters of a beta feature's name in a warning. */
 const toldBetaMax = 100
@@ -141,11 +145,6 @@ export class Gateway {
       answerError(response, wire, { status: 401, code: 'unauthorized', message: 'The token is missing or not valid.' })
       return
     }
-    if (this.#options.isActive?.(identity.orgId) === false) {
-      const message = 'The organisation is suspended.'
-      answerError(response, wire, { status: 403, code: 'organisation_suspended', message })
-      return
-    }
     const rule = await this.#options.egress?.refusedBy(identity.sandboxId)
     const told = this.#entry(identity, request, path)
     if (rule !== undefined) {
@@ -163,7 +162,8 @@ export class Gateway {
     }
     this.#running.set(identity.sessionId, running + 1)
     try {
-      await this.#serve(wire, identity, request, response)
+      if (await this.#outwaitsSuspension(identity.orgId, response)) await this.#serve(wire, identity, request, response)
+      else response.destroy()
     } catch (error) {
       if (response.headersSent || response.destroyed) response.destroy()
       else answerError(response, wire, wireError(error))
@@ -176,6 +176,19 @@ export class Gateway {
       if (left > 0) this.#running.set(identity.sessionId, left)
       else this.#running.delete(identity.sessionId)
     }
+  }
+
+  /**
+   * Waits while the organisation is suspended. Its sandboxes are on their way to sleep, and an error would end a turn that is to go on when it is
+   * resumed. False where the client has left, or the wait was too long: then it gets no answer, and asks again.
+   */
+  async #outwaitsSuspension(orgId: string, response: ServerResponse): Promise<boolean> {
+    const until = performance.now() + this.#limits.suspendedMs
+    while (this.#options.isActive?.(orgId) === false) {
+      if (response.destroyed || performance.now() > until) return false
+      await sleep(suspendedLookMs, undefined, { ref: false })
+    }
+    return true
   }
 
   /** What the egress log of its sandbox says of a request that begins now, once it has ended. */

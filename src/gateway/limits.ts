@@ -10,6 +10,8 @@ export const defaultGatewayLimits = {
   connectionsMax: 4096,
   /** How long a request may take to arrive. */
   requestMs: 60_000,
+  /** How long a request of a suspended organisation waits. Shorter than `requestMs`, after which a body that is not read is answered. */
+  suspendedMs: 50_000,
   /** Until the upstream's first byte. Long, because a model thinks before an answer that is not streamed. */
   upstreamFirstByteMs: 10 * 60_000,
   /** Between two bytes of an upstream's answer. */

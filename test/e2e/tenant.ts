@@ -30,6 +30,14 @@ export class Tenant implements AsyncDisposable {
     await call(this.server, operatorKey, 'PATCH', `/api/orgs/${this.orgId}`, { limits })
   }
 
+  async suspend(): Promise<void> {
+    await call(this.server, operatorKey, 'POST', `/api/orgs/${this.orgId}/suspend`, { reason: 'a pause' })
+  }
+
+  async resume(): Promise<void> {
+    await call(this.server, operatorKey, 'POST', `/api/orgs/${this.orgId}/resume`, {})
+  }
+
   /** Throws for a status of 400 or more. */
   async json(method: string, path: string, body?: object): Promise<unknown> {
     return await call(this.server, this.key, method, path, body)
