@@ -110,6 +110,7 @@ test('agent: a killed process leaves a turn that the next one continues, without
     agent.send({ type: 'message', messageId: 'msg_2', content: 'run: echo once >> log.txt; sleep 300.25' })
     while (processes('sleep\x00300.25').length === 0) await sleep(20)
     await agent.kill()
+    assert.equal(processes('sleep\x00300.25').length, 1)
   }
   await using agent = await world.agent()
   while (processes('sleep\x00300.25').length > 0) await sleep(20)

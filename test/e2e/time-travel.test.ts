@@ -36,12 +36,12 @@ interface Rewound {
 }
 
 const isSaved = ({ data }: StreamedEvent) => data.type === 'checkpoint_created'
-
-const isUnsaved = ({ data }: StreamedEvent) => data['code'] === 'checkpoint_failed'
+/** A checkpoint of a turn was made, or has failed, which harms no turn. */
+const isSettled = (event: StreamedEvent) => isSaved(event) || event.data['code'] === 'checkpoint_failed'
 
 /** The events of a turn, up to its checkpoint. */
 async function turnSaved(id: string, after?: number): Promise<StreamedEvent[]> {
-  const events = await readEvents(server, id, (event) => isSaved(event) || isUnsaved(event), after)
+  const events = await readEvents(server, id, isSettled, after)
   assert.ok(isSaved(events.at(-1)!), JSON.stringify(events.at(-1)))
   return events
 }
@@ -161,8 +161,8 @@ test('fork: five variants of a turn are live, one is adopted, and that is undone
   const body = { user_id: 'ada', at: { message_id: messages[1] }, variants }
   const { sessions } = (await server.json('POST', `/v1/sessions/${id}/fork`, body)) as { sessions: Session[] }
   assert.equal(sessions.length, 5)
-  // On a busy machine a checkpoint may come too late, which harms no turn.
-  await Promise.all(sessions.map((fork) => readEvents(server, fork.id, (event) => isSaved(event) || isUnsaved(event))))
+  // On a busy machine one may come too late.
+  await Promise.all(sessions.map((fork) => readEvents(server, fork.id, isSettled)))
   const pages = await Promise.all(sessions.map((fork) => sessionPage(server, fork)))
   assert.deepEqual(
     pages,

@@ -4,8 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { eventually } from '../../src/lib/testing/eventually.ts'
-import { maxAgeSecondsOf, type Sandbox, type SandboxDefaults } from '../../src/sandbox/index.ts'
-import type { SandboxStore } from '../../src/sandbox/index.ts'
+import { maxAgeSecondsOf, type Sandbox, type SandboxDefaults, type SandboxStore } from '../../src/sandbox/index.ts'
 import { forgetSandboxes, guestProcess, hold, makeWorld as makeWorldOn, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, sharedStore } = worlds()
